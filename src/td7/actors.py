@@ -1,0 +1,76 @@
+"""The NumPy actor that collects and evaluates: flat weights in, actions in [-1, 1] out.
+
+At one state at a time NumPy is several times faster than eager PyTorch, and worker processes need
+not load PyTorch at all.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from td7.architectures import Layout, Network
+from td7.types import AnyFloat
+
+Function = Callable[[AnyFloat], AnyFloat]
+
+
+def avg_l1_norm(x: AnyFloat) -> AnyFloat:
+    """AvgL1Norm(x) = x / mean_i |x_i|, guarded by 1e-8."""
+    return x / np.maximum(np.abs(x).mean(axis=-1, keepdims=True), 1e-8)
+
+
+def elu(x: AnyFloat) -> AnyFloat:
+    return np.maximum(x, 0) + np.expm1(np.minimum(x, 0))
+
+
+NORMS: dict[str, Function] = {"none": lambda x: x, "avg_l1": avg_l1_norm}
+ACTIVATIONS: dict[str, Function] = {
+    "none": lambda x: x,
+    "elu": elu,
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+}
+
+
+def unflatten(layout: Layout, flat: AnyFloat) -> dict[str, AnyFloat]:
+    """Named views into one flat vector."""
+    return {p.name: flat[p.offset : p.offset + p.size].reshape(p.shape) for p in layout.parameters}
+
+
+def flatten(layout: Layout, weights: Mapping[str, AnyFloat]) -> AnyFloat:
+    """The inverse of `unflatten`; raises ValueError for a weight of another shape."""
+    for p in layout.parameters:
+        if weights[p.name].shape != p.shape:
+            raise ValueError(f"{p.name} has shape {weights[p.name].shape}, not {p.shape}")
+    return np.concatenate([weights[p.name].ravel() for p in layout.parameters])
+
+
+class Actor:
+    """A deterministic policy: `actor(state)` is the action in [-1, 1], for one state or many."""
+
+    def __init__(self, network: Network, flat: AnyFloat) -> None:
+        weights = unflatten(Layout.of(network), flat)
+        self._output = network.output
+        self._dtype = flat.dtype
+        self._layers = [
+            (
+                layer.output,
+                layer.inputs,
+                np.ascontiguousarray(weights[f"{layer.output}.weight"]),
+                weights[f"{layer.output}.bias"],
+                NORMS[layer.norm],
+                ACTIVATIONS[layer.activation],
+            )
+            for layer in network.layers
+        ]
+
+    def __call__(self, state: ArrayLike) -> AnyFloat:
+        values: dict[str, AnyFloat] = {"state": np.asarray(state, self._dtype)}
+        for output, inputs, weight, bias, norm, activation in self._layers:
+            if len(inputs) == 1:
+                x = values[inputs[0]]
+            else:
+                x = np.concatenate([values[name] for name in inputs], axis=-1)
+            values[output] = activation(norm(x @ weight + bias))
+        return values[self._output]

@@ -1,0 +1,29 @@
+"""The registry of algorithms."""
+
+from dataclasses import dataclass
+
+from td7.algorithms.base import Learner, OnlineConfig
+from td7.algorithms.td7 import TD7, TD7Config
+from td7.errors import unknown
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    name: str
+    summary: str
+    config: type[OnlineConfig]
+    learner: type[Learner]
+
+
+ALGORITHMS = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm("td7", "TD3 with SALE, policy checkpoints and LAP", TD7Config, TD7),
+    )
+}
+
+
+def algorithm(name: str) -> Algorithm:
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]

@@ -1,0 +1,309 @@
+"""`td7.train`, `td7.resume`: one run from start to end. The command line is these, in words."""
+
+import dataclasses
+import inspect
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from td7 import policies, runs
+from td7.configs import check, hyper, parse, with_settings, with_values
+from td7.environments import describe
+from td7.errors import InputError, unknown
+from td7.types import Task
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Every option of `td7 train` and every argument of `td7.train`."""
+
+    algorithm: str = hyper("td7", "which algorithm; `td7 list algorithms`", group="What")
+    env: str = hyper("", "Gymnasium id of the task; `td7 list tasks`", group="What")
+    env_kwargs: Any = hyper(
+        (), "what the task is made with, e.g. max_episode_steps=200", group="What"
+    )
+    steps: int = hyper(1_000_000, "environment steps, a seed", group="What", at_least=1)
+    seeds: Any = hyper("0", "e.g. 0-9 or 0,3,7; they are trained side by side", group="What")
+    set: Any = hyper((), "hyperparameters, e.g. batch_size=128 (listed below)", group="What")
+    evaluate_every: int = hyper(
+        5_000, "environment steps between evaluations", group="Evaluation", at_least=1
+    )
+    evaluation_episodes: int = hyper(10, "episodes an evaluation", group="Evaluation", at_least=1)
+    metrics_every: int = hyper(
+        1_000, "updates between rows of metrics.csv", group="Output", at_least=1
+    )
+    out: str = hyper("", "run folder (default: runs/ALGORITHM-TASK-TIME)", group="Output")
+    snapshot_every: float = hyper(
+        5.0,
+        "minutes between snapshots to resume from; 0: only when stopped and at the end",
+        group="Output",
+        at_least=0,
+    )
+    quiet: bool = hyper(False, "say nothing but warnings", group="Output")
+    device: str = hyper("auto", "auto, cpu or cuda (auto: cuda if there is one)", group="Hardware")
+    workers: int = hyper(
+        0,
+        "processes that play episodes; 0: none, they are played between updates",
+        group="Hardware",
+        at_least=0,
+    )
+    precision: str = hyper("float32", "of the learner: float32 or float64", group="Hardware")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+class Run:
+    """A run folder, read with pandas."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = runs.read_config(path)
+
+    @property
+    def evaluations(self) -> pd.DataFrame:
+        """seed, step, episode, return, length: a row an evaluation episode."""
+        return self._read("evaluations.csv")
+
+    @property
+    def episodes(self) -> pd.DataFrame:
+        """seed, step, episode, return, length: a row a training episode."""
+        return self._read("episodes.csv")
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """seed, step, update, and a column a metric."""
+        return self._read("metrics.csv")
+
+    def _read(self, name: str) -> pd.DataFrame:
+        file = self.path / name
+        try:
+            # Python's own parser of numbers: pandas' faster one may be off in the last digit.
+            return pd.read_csv(file, float_precision="round_trip")
+        except FileNotFoundError:
+            raise InputError(f"{self.path} has no {name}") from None
+        except pd.errors.ParserError as error:
+            raise InputError(f"{file} is damaged: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+
+def train(algorithm: str = "td7", **options: Any) -> Run:
+    """Trains one algorithm on one task, all seeds side by side, and gives back the finished run.
+
+    The options are those of `td7 train`: see `TrainOptions`.
+    """
+    return start(train_options({"algorithm": algorithm, **options}))
+
+
+def train_options(values: Mapping[str, Any]) -> TrainOptions:
+    """Options from Python values or from words."""
+    fields = {f.name: f for f in dataclasses.fields(TrainOptions)}
+    parsed = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise unknown("option", name, fields, shown=len(fields))
+        kind = TrainOptions.__annotations__[name]
+        parsed[name] = value if kind is Any else parse(name, value, kind)
+    return TrainOptions(**parsed)
+
+
+train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for help() and editors
+    [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if i == 0 else inspect.Parameter.KEYWORD_ONLY,
+            default=f.default,
+        )
+        for i, f in enumerate(dataclasses.fields(TrainOptions))
+    ],
+    return_annotation=Run,
+)
+
+
+def start(options: TrainOptions) -> Run:
+    """A new run: everything is checked before anything is written."""
+    from td7.algorithms import algorithm
+    from td7.training import RunConfig
+
+    if not options.env:
+        raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
+    chosen = algorithm(options.algorithm)
+    make_config = with_values if isinstance(options.set, Mapping) else with_settings
+    config = RunConfig(
+        algorithm=chosen.name,
+        task=Task(options.env, environment_kwargs(options.env_kwargs)),
+        seeds=parse_seeds(options.seeds),
+        steps=options.steps,
+        hyperparameters=make_config(chosen.config, options.set),  # type: ignore[operator]
+        evaluate_every=options.evaluate_every,
+        evaluation_episodes=options.evaluation_episodes,
+        metrics_every=options.metrics_every,
+        device=choose_device(options.device),
+        precision=one_of("precision", options.precision, ("float32", "float64")),
+    )
+    spec = describe(config.task)
+    path = Path(options.out) if options.out else _default_folder(chosen.name, options.env)
+    record = {
+        **config.to_json(),
+        "versions": runs.versions(),
+        "hardware": hardware(config.device),
+        "command": runs.command(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    runs.create(path, record)
+    return _run(config, spec, path, options.workers, options.snapshot_every, quiet=options.quiet)
+
+
+def resume(
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    set: Any = (),  # noqa: A002  # the option's name
+    workers: int = 0,
+    snapshot_every: float = 5.0,
+    quiet: bool = False,
+) -> Run:
+    """Goes on with a run that was stopped, exactly; `steps` may extend it.
+
+    `set` is for making sure: hyperparameters that differ from the run's are an error.
+    """
+    from td7.training import RunConfig, check_same
+
+    path = Path(path)
+    record = runs.read_config(path)
+    names = [f.name for f in dataclasses.fields(RunConfig)]
+    try:
+        config = RunConfig.from_json({name: record[name] for name in names})
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
+    given = set if isinstance(set, Mapping) else dict(word.partition("=")[::2] for word in set)
+    if given:
+        changed = with_values(
+            type(config.hyperparameters),
+            {**dataclasses.asdict(config.hyperparameters), **given},
+        )
+        check_same(dataclasses.asdict(changed), dataclasses.asdict(config.hyperparameters))
+    if steps is not None:
+        check_same({"steps": steps}, {"steps": config.steps})
+        config = dataclasses.replace(config, steps=steps)
+    if config.device == "cuda" and choose_device("auto") != "cuda":
+        raise InputError(f"{path} was trained on a CUDA device, and there is none here")
+    spec = describe(config.task)
+    if steps is not None:
+        runs.write_config(path, {**record, "steps": steps})
+    return _run(config, spec, path, workers, snapshot_every, quiet=quiet)
+
+
+def _run(
+    config: Any, spec: Any, path: Path, workers: int, snapshot_every: float, *, quiet: bool
+) -> Run:
+    from td7.progress import progress
+    from td7.training import OnlineTraining
+
+    shown = progress(quiet=quiet)
+    try:
+        shown.say(
+            f"{config.algorithm} on {config.task.id}, seeds "
+            f"{','.join(map(str, config.seeds))}, {config.steps:,} steps, {config.device} → {path}"
+        )
+        training = OnlineTraining(
+            config, spec, path, shown, workers=workers, snapshot_every=snapshot_every
+        )
+        training.run()
+    finally:
+        shown.close()
+    return Run(path)
+
+
+def load(path: str | Path, seed: int | None = None) -> policies.Policy:
+    """The trained policy of a run folder; `policy.predict(observation)` gives (action, None)."""
+    return policies.load(path, seed)
+
+
+def parse_seeds(given: Any) -> tuple[int, ...]:
+    """0-9, 0,3,7, an int or ints, as distinct whole numbers from 0 on."""
+    if isinstance(given, str):
+        seeds: list[int] = []
+        for part in given.split(","):
+            match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+            if not match:
+                raise InputError(f"seeds takes 0-9 or 0,3,7, given {given!r}")
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                raise InputError(f"seeds {part.strip()} runs backwards")
+            seeds.extend(range(first, last + 1))
+    else:
+        items = [given] if isinstance(given, int) else given
+        if not isinstance(items, Iterable):
+            raise InputError(f"seeds takes whole numbers, given {given!r}")
+        seeds = [parse("seeds", seed, int) for seed in items]
+    if not seeds:
+        raise InputError("seeds is empty: at least one is needed")
+    if min(seeds) < 0:
+        raise InputError(f"seeds must be at least 0, given {min(seeds)}")
+    twice = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
+    if twice:
+        raise InputError(f"seed {twice[0]} is given twice")
+    return tuple(seeds)
+
+
+def environment_kwargs(given: Any) -> dict[str, Any]:
+    """Words name=value, the value JSON where it can be read as such; or a mapping."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    kwargs: dict[str, Any] = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"--env-kwargs takes name=value, given {word!r}")
+        try:
+            kwargs[name] = json.loads(value)
+        except ValueError:
+            kwargs[name] = value
+    return kwargs
+
+
+def one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
+    if given not in allowed:
+        raise unknown(name, given, allowed)
+    return given
+
+
+def choose_device(given: str) -> str:
+    import torch
+
+    one_of("device", given, ("auto", "cpu", "cuda"))
+    if given == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if given == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu")
+    return given
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """What a run's speed depends on."""
+    import torch
+
+    found: dict[str, Any] = {"cores": os.cpu_count(), "torch_threads": torch.get_num_threads()}
+    if device == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def _default_folder(algorithm: str, env: str) -> Path:
+    name = re.sub(r"[^\w.-]+", "-", env)
+    base = Path("runs") / f"{algorithm}-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, i = base, 1
+    while path.exists():
+        i += 1
+        path = base.with_name(f"{base.name}-{i}")
+    return path

@@ -1,0 +1,61 @@
+"""Policy checkpoints: a pure rule over finished training episodes (paper, section 4.1)."""
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+@dataclass(frozen=True)
+class CheckpointRule:
+    early_episodes: int  # an assessment's episodes, early stage
+    late_episodes: int  # and from `early_updates` on
+    early_updates: int
+    reset_weight: float  # on the best criterion, once, when the late stage starts
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Where the current policy's assessment stands, and what the checkpoint once reached."""
+
+    episodes: int = 0
+    steps: int = 0
+    min_return: float = math.inf
+    best_min_return: float = -math.inf
+    late: bool = False
+
+
+class Verdict(Enum):
+    GO_ON = "play another assessment episode with the same policy"
+    TRAIN = "the policy is worse than the checkpoint: train"
+    CHECKPOINT = "the policy is the new checkpoint: keep it, then train"
+
+
+def assess(
+    rule: CheckpointRule, before: Assessment, episode_return: float, length: int
+) -> tuple[Assessment, Verdict, int]:
+    """The state after a finished episode, the verdict, and the updates now owed (0 to go on)."""
+    now = replace(
+        before,
+        episodes=before.episodes + 1,
+        steps=before.steps + length,
+        min_return=min(before.min_return, episode_return),
+    )
+    # Differs from paper: strict, as in the authors' program; the text has both <= and >=.
+    if now.min_return < now.best_min_return:
+        return _reset(now), Verdict.TRAIN, now.steps
+    if now.episodes >= (rule.late_episodes if now.late else rule.early_episodes):
+        best = replace(now, best_min_return=now.min_return)
+        return _reset(best), Verdict.CHECKPOINT, now.steps
+    return now, Verdict.GO_ON, 0
+
+
+def after_updates(rule: CheckpointRule, now: Assessment, updates: int) -> Assessment:
+    """The late stage starts once `early_updates` updates have run."""
+    if now.late or updates < rule.early_updates:
+        return now
+    # Differs from paper: a negative best is multiplied as it is, which raises the bar.
+    return replace(now, late=True, best_min_return=now.best_min_return * rule.reset_weight)
+
+
+def _reset(now: Assessment) -> Assessment:
+    return replace(now, episodes=0, steps=0, min_return=math.inf)

@@ -1,0 +1,308 @@
+"""Episodes and evaluations as pure tasks: weights in, transitions or returns out.
+
+A task's result depends on nothing but the task, so it does not matter which process runs it, when,
+or how often: a task lost in a crash is simply given again.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Protocol
+
+import numpy as np
+
+from td7.actors import Actor
+from td7.architectures import Network
+from td7.environments import Environment, make
+from td7.errors import RunError, one_line
+from td7.evaluation import check_finite, evaluate
+from td7.streams import Stream, derived_seed, generator
+from td7.types import AnyFloat, Episode, EvaluationEpisode, RowLayout, Task
+
+
+@dataclass(frozen=True)
+class EpisodeTask:
+    """Play training episode `episode` of `seed`, at most `limit` steps of it."""
+
+    seed: int
+    episode: int
+    limit: int
+    policy: AnyFloat | None  # flat weights; None plays uniformly random actions
+    exploration_noise: float  # standard deviation, in units of the [-1, 1] action
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, episode {self.episode}"
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """Play the evaluation of `seed` due at time step `step`."""
+
+    seed: int
+    step: int
+    episodes: int
+    policy: AnyFloat
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, evaluation at step {self.step}"
+
+
+@dataclass(frozen=True)
+class EpisodeDone:
+    task: EpisodeTask
+    episode: Episode
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EvaluationDone:
+    task: EvaluationTask
+    episodes: tuple[EvaluationEpisode, ...]
+    seconds: float
+
+
+AnyTask = EpisodeTask | EvaluationTask
+Done = EpisodeDone | EvaluationDone
+
+
+class Player:
+    """Runs tasks: one environment for training episodes, another for evaluation."""
+
+    def __init__(self, task: Task, network: Network) -> None:
+        self._task = task
+        self._network = network
+        self._environments: dict[type, Environment] = {}
+
+    def run(self, task: AnyTask) -> Done:
+        environment = self._environments.get(type(task))
+        if environment is None:
+            environment = self._environments[type(task)] = make(self._task)
+        begin = time.perf_counter()
+        try:
+            if isinstance(task, EvaluationTask):
+                actor = Actor(self._network, task.policy)
+                returns = evaluate(
+                    environment, actor, seed=task.seed, step=task.step, episodes=task.episodes
+                )
+                return EvaluationDone(task, tuple(returns), time.perf_counter() - begin)
+            episode = play(environment, self._network, task)
+            return EpisodeDone(task, episode, time.perf_counter() - begin)
+        except (RunError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise RunError(
+                f"{task}: the environment raised {type(error).__name__}: {one_line(error)}"
+            ) from error
+
+    def close(self) -> None:
+        for environment in self._environments.values():
+            environment.close()
+
+
+def play(environment: Environment, network: Network, task: EpisodeTask) -> Episode:
+    """One training episode; it depends only on (policy, seed, episode)."""
+    actor = None if task.policy is None else Actor(network, task.policy)
+    spec = environment.spec
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    reset_seed = derived_seed(task.seed, Stream.EPISODE_RESET, task.episode)
+    stream = Stream.RANDOM_ACTION if actor is None else Stream.EXPLORATION
+    random = generator(task.seed, stream, task.episode)
+
+    state = environment.reset(reset_seed)
+    check_finite(state, 0.0, f"{task}, reset")
+    rows: list[AnyFloat] = []
+    total, ended = 0.0, False
+    while not ended and len(rows) < task.limit:
+        if actor is None:
+            action: AnyFloat = random.uniform(-1.0, 1.0, spec.action_dim)
+        else:
+            noise = task.exploration_noise * random.standard_normal(spec.action_dim)
+            action = np.clip(actor(state) + noise, -1.0, 1.0)
+        # The row holds the action as the learner sees it, so the environment is given the same.
+        action = action.astype(np.float32)
+        next_state, reward, terminated, truncated = environment.step(action)
+        check_finite(next_state, reward, f"{task}, step {len(rows) + 1}")
+        row = np.empty(layout.width, np.float32)
+        np.concatenate(
+            (state, action, next_state, (reward, 0.0 if terminated else 1.0)), out=row, casting="same_kind"
+        )
+        rows.append(row)
+        total += reward
+        ended = terminated or truncated
+        state = next_state
+    return Episode(np.stack(rows), total, len(rows), ended)
+
+
+class Executor(Protocol):
+    """Takes tasks, gives results back in any order."""
+
+    def submit(self, task: AnyTask) -> None: ...
+
+    def completed(self, *, block: bool) -> list[Done]:
+        """Results that are ready; with `block`, at least one unless a timeout passes first."""
+        ...
+
+    @property
+    def pending(self) -> tuple[AnyTask, ...]: ...
+
+    def close(self) -> None: ...
+
+
+class InProcess:
+    """Runs a task where it stands: one at each call of `completed`."""
+
+    def __init__(self, task: Task, network: Network) -> None:
+        self._player = Player(task, network)
+        self._queue: deque[AnyTask] = deque()
+
+    def submit(self, task: AnyTask) -> None:
+        self._queue.append(task)
+
+    def completed(self, *, block: bool) -> list[Done]:
+        del block  # a task that waits is run at once either way
+        if not self._queue:
+            return []
+        done = self._player.run(self._queue[0])
+        self._queue.popleft()
+        return [done]
+
+    @property
+    def pending(self) -> tuple[AnyTask, ...]:
+        return tuple(self._queue)
+
+    def close(self) -> None:
+        self._player.close()
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    task: AnyTask | None = None
+
+
+class Pool:
+    """Worker processes, each with its own environments; training episodes go before evaluations."""
+
+    def __init__(self, task: Task, network: Network, workers: int) -> None:
+        # spawn: a forked copy of a process with CUDA or threads is not safe to use.
+        context = multiprocessing.get_context("spawn")
+        self._episodes: deque[AnyTask] = deque()
+        self._evaluations: deque[AnyTask] = deque()
+        self._workers: list[_Worker] = []
+        with _single_threaded_children():
+            for i in range(workers):
+                here, there = context.Pipe()
+                process = context.Process(
+                    target=_work, args=(there, task, network), name=f"td7-worker-{i}", daemon=True
+                )
+                process.start()
+                there.close()
+                self._workers.append(_Worker(process, here))
+
+    def submit(self, task: AnyTask) -> None:
+        queue = self._episodes if isinstance(task, EpisodeTask) else self._evaluations
+        queue.append(task)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        for worker in self._workers:
+            queue = self._episodes or self._evaluations
+            if not queue:
+                return
+            if worker.task is None:
+                worker.task = queue.popleft()
+                try:
+                    worker.connection.send(worker.task)
+                except OSError:
+                    raise self._death(worker) from None
+
+    def completed(self, *, block: bool) -> list[Done]:
+        by_connection = {worker.connection: worker for worker in self._workers}
+        ready = wait(list(by_connection), timeout=0.5 if block and self.pending else 0)
+        results: list[Done] = []
+        for connection in ready:
+            worker = by_connection[connection]  # type: ignore[index]  # only connections are waited for
+            try:
+                answer = worker.connection.recv()
+            except (EOFError, OSError):
+                raise self._death(worker) from None
+            if isinstance(answer, str):
+                raise RunError(answer)
+            worker.task = None
+            results.append(answer)
+        self._dispatch()
+        return results
+
+    def _death(self, worker: _Worker) -> RunError:
+        worker.process.join(timeout=5)
+        doing = "idle" if worker.task is None else f"busy with {worker.task}"
+        code = worker.process.exitcode
+        how = "is not answering" if code is None else f"died ({_exit_words(code)})"
+        return RunError(f"worker process {worker.process.name} {how} while {doing}")
+
+    @property
+    def pending(self) -> tuple[AnyTask, ...]:
+        running = [worker.task for worker in self._workers if worker.task is not None]
+        return (*running, *self._episodes, *self._evaluations)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.connection.close()  # a worker ends when its pipe does
+        for worker in self._workers:
+            worker.process.join(timeout=0.2)
+            if worker.process.is_alive():  # in the middle of an episode nobody needs
+                worker.process.terminate()
+                worker.process.join()
+            worker.process.close()
+
+
+def _work(connection: Connection, task: Task, network: Network) -> None:
+    """A worker process: tasks in, results out, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    player = Player(task, network)
+    try:
+        while True:
+            request = connection.recv()
+            try:
+                answer: Done | str = player.run(request)
+            except RunError as error:
+                traceback.print_exc()
+                answer = str(error)
+            connection.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        player.close()
+
+
+@contextmanager
+def _single_threaded_children() -> Iterator[None]:
+    """Processes started in here use one BLAS thread: the actor's products are too small for more."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _exit_words(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def executor(task: Task, network: Network, workers: int) -> Executor:
+    """Worker processes, or none at all for 0."""
+    return Pool(task, network, workers) if workers else InProcess(task, network)

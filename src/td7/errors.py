@@ -1,0 +1,26 @@
+"""What can go wrong, in one line each: a user's mistake, or a fault while running."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """A mistake in what the user gave; the message is one line, the exit status 2."""
+
+
+class RunError(RuntimeError):
+    """A fault while running; the message says which seed, where and what; the exit status is 1."""
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
+    """The error for a name that is not among those allowed, with the nearest match."""
+    names = list(allowed)
+    close = get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f" did you mean {close[0]!r}?" if close else ""
+    listed = ", ".join(names[:shown]) + (f", … ({len(names)} in all)" if len(names) > shown else "")
+    return InputError(f"unknown {kind} {given!r};{hint} allowed: {listed}")
+
+
+def one_line(thing: object) -> str:
+    """What a thing says, in one line; an error without a message says its type."""
+    return " ".join(str(thing).split()) or type(thing).__name__

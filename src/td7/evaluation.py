@@ -1,0 +1,46 @@
+"""Returns of a policy, entirely apart from training: own environment, own random stream."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from td7.environments import Environment
+from td7.errors import RunError
+from td7.streams import Stream, derived_seed
+from td7.types import AnyFloat, EvaluationEpisode
+
+Policy = Callable[[AnyFloat], AnyFloat]
+
+
+def check_finite(state: AnyFloat, reward: float, where: str) -> None:
+    if not np.isfinite(state).all():
+        dimension = int(np.flatnonzero(~np.isfinite(state))[0])
+        raise RunError(f"{where}: the environment gave a non-finite observation (dim {dimension})")
+    if not np.isfinite(reward):
+        raise RunError(f"{where}: the environment gave a non-finite reward ({reward})")
+
+
+def evaluate(
+    environment: Environment,
+    policy: Policy,
+    *,
+    seed: int,
+    step: int,
+    episodes: int,
+    on_frame: Callable[[], None] | None = None,
+) -> Iterator[EvaluationEpisode]:
+    """Undiscounted returns; episode i depends only on (policy, seed, step, i)."""
+    for i in range(episodes):
+        where = f"seed {seed}, evaluation at step {step}, episode {i}"
+        state = environment.reset(derived_seed(seed, Stream.EVALUATION_RESET, step, i))
+        check_finite(state, 0.0, f"{where}, reset")
+        total, length, ended = 0.0, 0, False
+        while not ended:
+            if on_frame is not None:
+                on_frame()
+            state, reward, terminated, truncated = environment.step(policy(state))
+            length += 1
+            check_finite(state, reward, f"{where}, step {length}")
+            total += reward
+            ended = terminated or truncated
+        yield EvaluationEpisode(total, length)

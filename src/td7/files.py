@@ -1,0 +1,79 @@
+"""Files that survive a crash: written aside, flushed to the disk, then renamed into place."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+
+class Seal(NamedTuple):
+    """What a file should hold, taken from what was meant to be written and not from the disk."""
+
+    sha256: str
+    bytes: int
+
+    def fault(self, path: Path) -> str:
+        """What is wrong with the file, or nothing."""
+        if not path.exists():
+            return f"{path.name} is missing"
+        if path.stat().st_size != self.bytes:
+            return f"{path.name} has {path.stat().st_size} bytes, not {self.bytes}"
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
+                return f"{path.name} does not have the SHA-256 of its manifest"
+        return ""
+
+
+class _Sealing:
+    """Writes through to a file and hashes what passes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        self._bytes += len(data)
+        return self._file.write(data)
+
+    def seal(self) -> Seal:
+        return Seal(self._hash.hexdigest(), self._bytes)
+
+
+def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:
+    """`path` holds either what it held before or all of `content`, whatever happens meanwhile.
+
+    A callable is given an object to `write` bytes to.
+    """
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        with aside.open("wb") as file:
+            sealing = _Sealing(file)
+            if isinstance(content, bytes):
+                sealing.write(content)
+            else:
+                content(sealing)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+    return sealing.seal()
+
+
+def write_json(path: Path, data: Any) -> Seal:
+    return write(path, (json.dumps(data, indent=2) + "\n").encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

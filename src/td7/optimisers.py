@@ -1,0 +1,67 @@
+"""Adam over stacked members: PyTorch's counts steps per tensor, here each member has its own."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from td7.architectures import Layout
+from td7.networks import Parameters, flatten, unflatten
+from td7.targets import assign
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
+
+
+class Trained:
+    """The flat parameters [S, P] of one network group, and their Adam moments."""
+
+    def __init__(self, layout: Layout, flat: Tensor) -> None:
+        self.layout = layout
+        self.flat = flat
+        self.first = torch.zeros_like(flat)
+        self.second = torch.zeros_like(flat)
+        # float64: 1 - 0.999^t loses half its digits in float32 for small t.
+        self.count = torch.zeros(len(flat), 1, dtype=torch.float64, device=flat.device)
+
+    @property
+    def parameters(self) -> Parameters:
+        return unflatten(self.layout, self.flat)
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            "parameters": self.flat,
+            "first_moment": self.first,
+            "second_moment": self.second,
+            "steps": self.count,
+        }
+
+    def descend(
+        self,
+        loss: Callable[[Parameters], tuple[Tensor, ...]],
+        active: Tensor | None,
+        learning_rate: float,
+    ) -> tuple[Tensor, ...]:
+        """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it."""
+
+        def total(parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
+            results = loss(parameters)
+            # Members share no parameter, so the gradient of the sum is each member's own.
+            return results[0].sum(), results
+
+        gradients, results = torch.func.grad(total, has_aux=True)(self.parameters)
+        self._step(flatten(self.layout, gradients), active, learning_rate)
+        return results
+
+    def _step(self, gradient: Tensor, active: Tensor | None, learning_rate: float) -> None:
+        """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
+        count = self.count + 1
+        first = torch.lerp(self.first, gradient, 1 - BETA1)
+        second = (BETA2 * self.second).addcmul_(gradient, gradient, value=1 - BETA2)
+        step_size = (learning_rate / (1 - BETA1**count)).to(gradient.dtype)
+        root_correction = (1 - BETA2**count).sqrt().to(gradient.dtype)
+        denominator = second.sqrt().div_(root_correction).add_(EPSILON)
+        flat = self.flat - step_size * first / denominator
+        assign(self.count, count, active)
+        assign(self.first, first, active)
+        assign(self.second, second, active)
+        assign(self.flat, flat, active)

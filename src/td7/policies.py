@@ -1,0 +1,122 @@
+"""Trained policies as files: safetensors and JSON in, `policy.predict(observation)` out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+
+from td7.actors import Actor, flatten, unflatten
+from td7.architectures import Layout, Network, from_json, to_json
+from td7.environments import ActionMap
+from td7.errors import InputError
+from td7.files import write, write_json
+from td7.types import AnyFloat, Task, TaskSpec
+
+FORMAT = 1
+
+
+class Policy:
+    """A trained policy of one seed, with Stable-Baselines3's `predict`."""
+
+    def __init__(
+        self, spec: TaskSpec, network: Network, flat: AnyFloat, exploration_noise: float
+    ) -> None:
+        self.spec = spec
+        self.network = network
+        self.flat = flat
+        self.exploration_noise = exploration_noise
+        self.actor = Actor(network, flat)  # actions in [-1, 1]
+        self._map = ActionMap(spec.action_low, spec.action_high)
+        self._random = np.random.default_rng()
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], None]:
+        """The task's own action(s) for one observation or a batch; there is no hidden state.
+
+        Not deterministic: with the exploration noise of training.
+        """
+        del state, episode_start
+        observations = np.asarray(observation)
+        own, single = self.spec.state_shape, observations.ndim - len(self.spec.state_shape)
+        if observations.shape[single:] != own or single not in (0, 1):
+            raise InputError(
+                f"{self.spec.task.id} has observations {own} or (n, {str(own)[1:]}, "
+                f"given {observations.shape}"
+            )
+        batch = observations.shape[:single]
+        action = self.actor(observations.reshape(*batch, self.spec.state_dim))
+        if not deterministic:
+            noise = self.exploration_noise * self._random.standard_normal(action.shape)
+            action = np.clip(action + noise, -1.0, 1.0)
+        task_action = self._map.to_task(action).astype(np.float32)
+        return task_action.reshape(*batch, *self.spec.action_shape), None
+
+
+def save(
+    folder: Path,
+    spec: TaskSpec,
+    network: Network,
+    policies: Mapping[int, AnyFloat],
+    record: Mapping[str, Any],
+) -> None:
+    """policy.json and a safetensors file a seed."""
+    folder.mkdir(exist_ok=True)
+    layout = Layout.of(network)
+    for seed, flat in policies.items():
+        weights = {name: np.ascontiguousarray(w) for name, w in unflatten(layout, flat).items()}
+        write(folder / f"seed-{seed}.safetensors", safetensors.numpy.save(weights))
+    description = {
+        "format": FORMAT,
+        **record,
+        "seeds": list(policies),
+        "task": asdict(spec),
+        "network": to_json(network),
+    }
+    write_json(folder / "policy.json", description)
+
+
+def load(path: str | Path, seed: int | None = None) -> Policy:
+    """The policy of a run folder (or of its policy/ folder); `seed` may be left out if it has one."""
+    folder = Path(path)
+    folder = folder if (folder / "policy.json").exists() else folder / "policy"
+    if not folder.exists():
+        raise InputError(f"{path} holds no policy: it has no policy/policy.json")
+    try:
+        data = json.loads((folder / "policy.json").read_text())
+        if data["format"] != FORMAT:
+            raise InputError(f"{folder} has format {data['format']}, this version reads {FORMAT}")
+        seeds, network = data["seeds"], from_json(data["network"])
+        spec = _spec(data["task"])
+        noise = float(data["exploration_noise"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder / 'policy.json'} is damaged: {error!r}") from error
+    if seed is None and len(seeds) > 1:
+        raise InputError(f"{path} has the seeds {', '.join(map(str, seeds))}: say which")
+    seed = seeds[0] if seed is None else seed
+    if seed not in seeds:
+        raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
+    file = folder / f"seed-{seed}.safetensors"
+    try:
+        weights = safetensors.numpy.load_file(file)
+        flat = flatten(Layout.of(network), weights)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{file} is damaged: {error}") from error
+    return Policy(spec, network, flat, noise)
+
+
+def _spec(data: Mapping[str, Any]) -> TaskSpec:
+    lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+    return TaskSpec(**{**data, **lists, "task": Task(**data["task"])})

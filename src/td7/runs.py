@@ -1,0 +1,174 @@
+"""The run folder: what is in it, and how its files are written and cut back."""
+
+import csv
+import fcntl
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from td7.errors import InputError
+from td7.files import write, write_json
+
+EVALUATIONS = ("seed", "step", "episode", "return", "length")
+EPISODES = ("seed", "step", "episode", "return", "length")
+TIMINGS = ("phase", "seconds", "times")
+
+
+class Table:
+    """An append-only CSV file that begins with the seed and two more whole numbers."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path = path
+        self.columns = tuple(columns)
+        self.counts: Counter[int] = Counter()  # rows so far, a seed
+        self._file: IO[str] | None = None
+
+    def append(self, rows: Iterable[Sequence[object]]) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        for row in rows:
+            writer.writerow(row)
+            self.counts[int(str(row[0]))] += 1
+        if self._file is None:
+            self._file = self.path.open("a", encoding="utf-8", newline="")
+        self._file.write(text.getvalue())
+        self._file.flush()
+
+    def cut_back(self, counts: Mapping[int, int]) -> None:
+        """Keeps each seed's first rows, as many as `counts` says, and forgets what came after."""
+        kept = [",".join(self.columns)]
+        self.counts = Counter()
+        lines = self.path.read_text().splitlines()[1:] if self.path.exists() else []
+        for line in lines:
+            # A row that a kill cut short is always among those to forget.
+            seed, comma, _ = line.partition(",")
+            if comma and self.counts[int(seed)] < counts.get(int(seed), 0):
+                self.counts[int(seed)] += 1
+                kept.append(line)
+        if any(self.counts[seed] != count for seed, count in counts.items()):
+            raise InputError(f"{self.path} has fewer rows than its snapshot knows of")
+        self._rewrite(kept)
+
+    def sort(self) -> None:
+        """Rows by their first three columns: the same file whatever the timing was."""
+        header, *lines = self.path.read_text().splitlines()
+        lines.sort(key=lambda line: [int(number) for number in line.split(",", 3)[:3]])
+        self._rewrite([header, *lines])
+
+    def _rewrite(self, lines: Sequence[str]) -> None:
+        self.close()
+        write(self.path, "".join(f"{line}\n" for line in lines).encode())
+
+    def sync(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class RunFolder:
+    """One run's files. Only one process at a time may write to it."""
+
+    def __init__(self, path: Path, metrics: Sequence[str]) -> None:
+        self.path = path
+        self.tables = {
+            "evaluations": Table(path / "evaluations.csv", EVALUATIONS),
+            "episodes": Table(path / "episodes.csv", EPISODES),
+            "metrics": Table(path / "metrics.csv", ("seed", "step", "update", *metrics)),
+        }
+        self._lock = (path / ".lock").open("a+")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(f"{path} is in use by another td7 process") from None
+
+    def cut_back(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """All tables as a snapshot knew them; with no counts, empty."""
+        for name, table in self.tables.items():
+            table.cut_back({int(seed): n for seed, n in counts.get(name, {}).items()})
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Rows a table and seed, all of them safely on the disk."""
+        for table in self.tables.values():
+            table.sync()
+        return {
+            name: {str(seed): n for seed, n in table.counts.items()}
+            for name, table in self.tables.items()
+        }
+
+    def write_timings(self, seconds: Mapping[str, float], times: Mapping[str, int]) -> None:
+        rows = [TIMINGS, *((phase, f"{s:.3f}", times[phase]) for phase, s in seconds.items())]
+        text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+        write(self.path / "timings.csv", text.encode())
+
+    def finish(self) -> None:
+        for table in self.tables.values():
+            table.sort()
+
+    def close(self) -> None:
+        for table in self.tables.values():
+            table.close()
+        self._lock.close()
+
+
+def create(path: Path, record: Mapping[str, Any]) -> None:
+    """A new run folder with its config.json; refuses one that holds anything."""
+    if (path / "config.json").exists():
+        raise InputError(f"{path} already holds a run; `td7 resume {path}` goes on with it")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file, not a folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise InputError(f"{path} is not empty; give --out a new folder")
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}") from error
+    write_config(path, record)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.json of a run folder."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    file = path / "config.json"
+    try:
+        data: dict[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path} holds no run: it has no config.json") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
+    return data
+
+
+def write_config(path: Path, record: Mapping[str, Any]) -> None:
+    try:
+        write_json(path / "config.json", record)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}") from error
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on besides its config."""
+    packages = ("td7", "torch", "numpy", "gymnasium", "mujoco")
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+def command() -> str:
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

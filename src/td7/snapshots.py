@@ -1,0 +1,171 @@
+"""Exact resume: what is saved, how, and how a damaged snapshot is found out.
+
+    snapshot/000007/               one snapshot: state.safetensors, members.json, manifest.json
+    snapshot/replay/seed-0/*.npy   replay rows by absolute number, written once, shared by snapshots
+
+A snapshot is written under a temporary name, flushed, its manifest (with the SHA-256 of every file
+it needs) last, then renamed to a new number. Older ones go only after the new one has been read
+back and verified, so a kill at any moment leaves a good one.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+from torch import Tensor
+
+from td7.errors import RunError
+from td7.files import Seal, sync_folder, write, write_json
+from td7.replay import Replay
+from td7.types import Float32
+
+FORMAT = 1
+KEPT = 2  # snapshots: the newest, and one to fall back on
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a snapshot holds besides the replay's rows."""
+
+    tensors: dict[str, Tensor]
+    members: dict[str, Any]  # host state: counters, row counts, everything that is not a tensor
+    shards: dict[str, list[str]]  # seed: the files of its replay rows, oldest first
+
+
+class Snapshots:
+    """The snapshots of one run folder."""
+
+    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
+        self.folder = folder
+        self._warn = warn
+        self._shards: dict[str, Seal] = {}  # those that the next snapshot builds on
+
+    def save(
+        self, tensors: Mapping[str, Tensor], members: Mapping[str, Any], replay: Replay
+    ) -> Path:
+        """Writes a new snapshot, verifies it, and removes what it makes superfluous."""
+        self.folder.mkdir(exist_ok=True)
+        trusted = set(self._shards)
+        shards = {
+            str(seed): self._append_shard(str(seed), member, replay)
+            for member, seed in enumerate(members["seeds"])
+        }
+        number = max(self._numbers(), default=0) + 1
+        final = self.folder / f"{number:06d}"
+        aside = self.folder / f".{final.name}.tmp"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        seals = {
+            f"{final.name}/state.safetensors": write(
+                aside / "state.safetensors", safetensors.torch.save(own)
+            ),
+            f"{final.name}/members.json": write_json(
+                aside / "members.json", {**members, "shards": shards}
+            ),
+            **{name: self._shards[name] for names in shards.values() for name in names},
+        }
+        files = {name: seal._asdict() for name, seal in seals.items()}
+        write_json(aside / "manifest.json", {"format": FORMAT, "files": files})
+        aside.rename(final)
+        sync_folder(self.folder)
+        if fault := self._fault(final, trusted):
+            raise RunError(f"the snapshot just written to {final} does not read back: {fault}")
+        self._prune()
+        return final
+
+    def load(self) -> Snapshot | None:
+        """The newest good snapshot, or nothing if none was ever finished."""
+        faults = []
+        for number in sorted(self._numbers(), reverse=True):
+            folder = self.folder / f"{number:06d}"
+            if fault := self._fault(folder):
+                faults.append(f"{folder.name}: {fault}")
+                self._warn(f"snapshot {folder.name} is damaged ({fault}); trying the one before")
+                continue
+            for other in [n for n in self._numbers() if n > number]:
+                damaged = self.folder / f"{other:06d}"
+                damaged.rename(self.folder / f"damaged-{damaged.name}")
+            members = json.loads((folder / "members.json").read_text())
+            tensors = safetensors.torch.load_file(folder / "state.safetensors")
+            shards: dict[str, list[str]] = members.pop("shards")
+            needed = {name for names in shards.values() for name in names}
+            seals = _manifest(folder)
+            self._shards = {name: seals[name] for name in needed}
+            return Snapshot(tensors, members, shards)
+        if faults:
+            raise RunError(f"no usable snapshot in {self.folder}: {'; '.join(faults)}")
+        return None
+
+    def rows(self, snapshot: Snapshot, seed: int) -> list[Float32]:
+        """The replay's rows of a seed in parts, oldest first; the last ends at the newest row."""
+        names = snapshot.shards[str(seed)]
+        return [np.load(self.folder / name, allow_pickle=False) for name in names]
+
+    def _numbers(self) -> list[int]:
+        if not self.folder.exists():
+            return []
+        return [int(path.name) for path in self.folder.iterdir() if path.name.isdigit()]
+
+    def _append_shard(self, seed: str, member: int, replay: Replay) -> list[str]:
+        """Writes the rows that came since the last shard; gives back all shards still needed."""
+        added = replay.added[member]
+        oldest = max(0, added - replay.capacity)
+        mine = sorted(name for name in self._shards if name.startswith(f"replay/seed-{seed}/"))
+        begin = max(oldest, *(_last_row(name) for name in mine), 0)
+        if begin < added:
+            name = f"replay/seed-{seed}/{begin:012d}-{added:012d}.npy"
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            rows = replay.rows[member, np.arange(begin, added) % replay.capacity].cpu().numpy()
+            self._shards[name] = write(
+                self.folder / name, lambda file: np.save(file, rows, allow_pickle=False)
+            )
+            mine.append(name)
+        for name in [name for name in mine if _last_row(name) <= oldest]:
+            mine.remove(name)
+            del self._shards[name]
+        return mine
+
+    def _fault(self, folder: Path, trusted: Collection[str] = ()) -> str:
+        """What is wrong with a snapshot, or nothing; `trusted` files are not read again."""
+        try:
+            seals = _manifest(folder)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return f"manifest.json: {type(error).__name__}: {error}"
+        faults = (
+            seal.fault(self.folder / name) for name, seal in seals.items() if name not in trusted
+        )
+        return next((fault for fault in faults if fault), "")
+
+    def _prune(self) -> None:
+        """Removes all but the newest snapshots, and files that none of them names."""
+        keep = sorted(self._numbers())[-KEPT:]
+        named = {
+            self.folder / name
+            for number in keep
+            for name in _manifest(self.folder / f"{number:06d}")
+        }
+        for path in self.folder.iterdir():
+            obsolete = path.name.isdigit() and int(path.name) not in keep
+            if obsolete or path.suffix == ".tmp":
+                shutil.rmtree(path)
+        for path in (self.folder / "replay").glob("*/*"):
+            if path not in named:
+                path.unlink()
+
+
+def _manifest(folder: Path) -> dict[str, Seal]:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"format {manifest['format']}, this version reads {FORMAT}")
+    return {name: Seal(**seal) for name, seal in manifest["files"].items()}
+
+
+def _last_row(shard: str) -> int:
+    """One past the last absolute row number, from the name."""
+    return int(Path(shard).stem.partition("-")[2])

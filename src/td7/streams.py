@@ -1,0 +1,33 @@
+"""Random streams, named by purpose: every random number is a function of (seed, purpose, index).
+
+Nothing is drawn from a generator that lives on, so there is no generator state to save: episode k,
+evaluation t and update block b of a seed can be drawn again at any time, in any process.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Stream(IntEnum):
+    """What a stream is for. The numbers are part of every result: never renumber."""
+
+    PARAMETERS = 0  # index: network group
+    EPISODE_RESET = 1  # index: episode
+    RANDOM_ACTION = 2  # index: episode
+    EXPLORATION = 3  # index: episode
+    EVALUATION_RESET = 4  # index: time step, evaluation episode
+    UPDATE = 5  # index: block of updates
+
+
+def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(_sequence(seed, stream, *index)))
+
+
+def derived_seed(seed: int, stream: Stream, *index: int) -> int:
+    """A 63-bit seed for a generator that is not NumPy's: an environment's or PyTorch's."""
+    return int(_sequence(seed, stream, *index).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _sequence(seed: int, stream: Stream, *index: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed, spawn_key=(int(stream), *index))

@@ -1,0 +1,16 @@
+"""How one tensor follows another, member by member."""
+
+from torch import Tensor
+
+
+def column(active: Tensor, like: Tensor) -> Tensor:
+    """active [S] shaped to broadcast against `like` [S, ...]."""
+    return active.view(-1, *[1] * (like.dim() - 1))
+
+
+def assign(target: Tensor, value: Tensor, active: Tensor | None) -> None:
+    """target <- value in place, for the active members only; None means all of them."""
+    if active is None:
+        target.copy_(value)
+    else:
+        target.copy_(value.where(column(active, value), target))

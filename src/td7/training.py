@@ -1,0 +1,480 @@
+"""The online loop: the only clock. Members collect, are assessed, train and are evaluated.
+
+Each member (seed) goes its own way: an episode is played, the checkpoint rule judges it, the
+updates owed for it are run, the next episode starts. What a member does depends on its own history
+alone; which members happen to train in the same stacked update does not matter to any of them.
+"""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from td7 import policies
+from td7.algorithms import algorithm
+from td7.algorithms.base import OnlineConfig
+from td7.checkpoints import Assessment, Verdict, after_updates, assess
+from td7.collection import (
+    Done,
+    EpisodeDone,
+    EpisodeTask,
+    EvaluationDone,
+    EvaluationTask,
+    executor,
+)
+from td7.configs import with_values
+from td7.engine import Engine
+from td7.errors import InputError, RunError, one_line
+from td7.progress import MemberStatus, Progress, Status
+from td7.replay import Replay
+from td7.runs import RunFolder, versions
+from td7.snapshots import Snapshot, Snapshots
+from td7.types import AnyFloat, RowLayout, Task, TaskSpec
+
+CHUNK = 25  # updates at most between two looks at the clock, the workers and the signals
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run's result, but for the versions of the software."""
+
+    algorithm: str
+    task: Task
+    seeds: tuple[int, ...]
+    steps: int  # environment steps, a seed
+    hyperparameters: OnlineConfig
+    evaluate_every: int  # environment steps
+    evaluation_episodes: int
+    metrics_every: int  # updates
+    device: str
+    precision: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
+        config = algorithm(data["algorithm"]).config
+        return cls(
+            **{
+                **data,
+                "task": Task(**data["task"]),
+                "seeds": tuple(data["seeds"]),
+                "hyperparameters": with_values(config, data["hyperparameters"]),
+            }
+        )
+
+
+@dataclass
+class Member:
+    """One seed's place in the protocol; the learner's side of it is in the stacked tensors."""
+
+    seed: int
+    steps: int = 0  # environment steps in finished episodes
+    episodes: int = 0
+    owed: int = 0  # updates to run before the next episode
+    next_evaluation: int = 0  # the time step it is due at
+    evaluation: float | None = None  # mean return of the last one
+    evaluation_step: int = -1
+    assessment: Assessment = field(default_factory=Assessment)
+    # What follows is made anew on resume.
+    collecting: bool = False
+    finished: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        del data["collecting"], data["finished"]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Member":
+        return cls(**{**data, "assessment": Assessment(**data["assessment"])})
+
+
+class Stopped(Exception):  # noqa: N818  # not an error: the run was asked to stop
+    """A signal asked the run to stop; its snapshot is written."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+
+class Clock:
+    """Where the time went: seconds and times a phase; worker processes count their own seconds."""
+
+    def __init__(self) -> None:
+        phases = ("setup", "collect", "evaluate", "update", "snapshot", "total")
+        self.seconds = dict.fromkeys(phases, 0.0)
+        self.times = dict.fromkeys(phases, 0)
+
+    def add(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] += seconds
+        self.times[phase] += 1
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.add(name, time.perf_counter() - begin)
+
+
+class OnlineTraining:
+    """One run: builds its parts, goes on from a snapshot if there is one, trains to the end."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        spec: TaskSpec,
+        path: Path,
+        progress: Progress,
+        *,
+        workers: int,
+        snapshot_every: float,
+    ) -> None:
+        self.config = config
+        self.spec = spec
+        self.progress = progress
+        self.clock = Clock()
+        self._snapshot_every = snapshot_every
+        self._signal: int | None = None
+        chosen = algorithm(config.algorithm)
+        with self.clock.phase("setup"):
+            self.folder = RunFolder(path, chosen.learner.metrics)
+            self.snapshots = Snapshots(path / "snapshot", progress.warn)
+            c = config.hyperparameters
+            device = torch.device(config.device)
+            dtype = getattr(torch, config.precision)
+            self.learner = chosen.learner(c, spec, config.seeds, device, dtype)
+            self.replay = Replay(
+                RowLayout(spec.state_dim, spec.action_dim),
+                min(c.replay_capacity, config.steps),
+                len(config.seeds),
+                device,
+                dtype,
+            )
+            self.engine = Engine(self.learner, self.replay, c.batch_size, config.seeds)
+            self.members = [Member(seed) for seed in config.seeds]
+            self.checkpoints = list(self.learner.policies().cpu().numpy())
+            self._policies: list[AnyFloat | None] = [None] * len(self.members)
+            self.executor = executor(config.task, self.learner.policy_network, workers)
+            self._restore(self.snapshots.load())
+        self._steps_before = sum(member.steps for member in self.members)
+        self._started = self._counted = self._last_snapshot = time.monotonic()
+
+    def run(self) -> None:
+        """Trains to the end, or raises `Stopped` after a signal, or what went wrong."""
+        try:
+            with self._signals():
+                while not self._is_finished():
+                    self._give_tasks()
+                    training = any(member.owed for member in self.members)
+                    for done in self.executor.completed(block=not training):
+                        self._take(done)
+                    self._train()
+                    self.progress.show(self.status)
+                    self._snapshot_if_due()
+                self._save()
+                self.folder.finish()
+                self.progress.show(self.status, final=True)
+        except OSError as error:
+            raise RunError(
+                f"cannot write to {self.folder.path}: {error.strerror or error}; "
+                f"the last snapshot is kept, `td7 resume {self.folder.path}` goes on from it"
+            ) from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.executor.close()
+        self.folder.close()
+
+    def _is_finished(self) -> bool:
+        return all(member.finished for member in self.members) and not self.executor.pending
+
+    # -- the protocol --------------------------------------------------------------------------
+
+    def _give_tasks(self) -> None:
+        """Every member with nothing to do is evaluated if that is due, and plays an episode."""
+        for m, member in enumerate(self.members):
+            if member.collecting or member.finished or member.owed:
+                continue
+            self._evaluate_until(m, member.steps)
+            if member.steps >= self.config.steps:
+                member.finished = True
+                continue
+            c = self.config.hyperparameters
+            is_random = member.steps < c.random_steps
+            self.executor.submit(
+                EpisodeTask(
+                    seed=member.seed,
+                    episode=member.episodes,
+                    limit=self.config.steps - member.steps,
+                    policy=None if is_random else self._policy(m),
+                    exploration_noise=c.exploration_noise,
+                )
+            )
+            member.collecting = True
+
+    def _take(self, done: Done) -> None:
+        m = self.config.seeds.index(done.task.seed)
+        if isinstance(done, EvaluationDone):
+            self._take_evaluation(self.members[m], done)
+        else:
+            self._take_episode(m, done)
+
+    def _take_evaluation(self, member: Member, done: EvaluationDone) -> None:
+        rows = [
+            (member.seed, done.task.step, i, repr(e.episode_return), e.length)
+            for i, e in enumerate(done.episodes)
+        ]
+        self.folder.tables["evaluations"].append(rows)
+        self.clock.add("evaluate", done.seconds)
+        if done.task.step > member.evaluation_step:  # workers may answer out of order
+            member.evaluation_step = done.task.step
+            member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
+
+    def _take_episode(self, m: int, done: EpisodeDone) -> None:
+        member, task, episode = self.members[m], done.task, done.episode
+        self.clock.add("collect", done.seconds)
+        member.collecting = False
+        end = member.steps + episode.length
+        if not episode.finished:
+            # The end of the run cut it. It is forgotten, so that a run that is later extended
+            # plays it whole and is the same as one that was longer from the start.
+            self._evaluate_until(m, end)
+            member.finished = True
+            return
+        # An evaluation due within the episode is of the policies of its beginning.
+        self._evaluate_until(m, end - 1)
+        self.replay.append(m, episode.rows)
+        row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
+        self.folder.tables["episodes"].append([row])
+        member.steps = end
+        member.episodes += 1
+        if task.policy is not None:  # random episodes are neither assessed nor trained for
+            rule = self.config.hyperparameters.checkpoint_rule
+            member.assessment, verdict, member.owed = assess(
+                rule, member.assessment, episode.episode_return, episode.length
+            )
+            if verdict is Verdict.CHECKPOINT:
+                self.checkpoints[m] = task.policy
+
+    def _evaluate_until(self, m: int, step: int) -> None:
+        """Gives out the evaluations due up to and including time step `step`."""
+        member = self.members[m]
+        while member.next_evaluation <= step:
+            self.executor.submit(
+                EvaluationTask(
+                    seed=member.seed,
+                    step=member.next_evaluation,
+                    episodes=self.config.evaluation_episodes,
+                    policy=self.checkpoints[m],
+                )
+            )
+            member.next_evaluation += self.config.evaluate_every
+
+    def _train(self) -> None:
+        """A stretch of the updates that members owe."""
+        if not any(member.owed for member in self.members):
+            return
+        rule = self.config.hyperparameters.checkpoint_rule
+        before = list(self.engine.updates)
+        with self.clock.phase("update"):
+            self.engine.advance([self._stretch(m) for m in range(len(self.members))])
+        for m, member in enumerate(self.members):
+            updates = self.engine.updates[m]
+            if updates == before[m]:
+                continue
+            member.owed -= updates - before[m]
+            member.assessment = after_updates(rule, member.assessment, updates)
+            self._policies[m] = None
+            if updates % self.config.metrics_every == 0:
+                metrics = [repr(value) for value in self.engine.metrics(m).values()]
+                row = (member.seed, member.steps, updates, *metrics)
+                self.folder.tables["metrics"].append([row])
+            if member.owed == 0:
+                self.engine.check()
+
+    def _stretch(self, m: int) -> int:
+        """Updates of a member until something is due that concerns it."""
+        every = self.config.metrics_every
+        to_metrics = every - self.engine.updates[m] % every
+        return min(self.members[m].owed, to_metrics, CHUNK)
+
+    def _policy(self, m: int) -> AnyFloat:
+        """The flat weights that act for a member now."""
+        policy = self._policies[m]
+        if policy is None:
+            policy = self._policies[m] = self.learner.policies()[m].cpu().numpy()
+        return policy
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def _snapshot_if_due(self) -> None:
+        waited = time.monotonic() - self._last_snapshot
+        due = self._snapshot_every > 0 and waited >= 60 * self._snapshot_every
+        if self._signal is not None or due:
+            self._save()
+        if self._signal is not None:
+            raise Stopped(self._signal)
+
+    def _save(self) -> None:
+        """A snapshot of this moment, and the policies beside it."""
+        now = time.monotonic()
+        self.clock.add("total", now - self._counted)
+        self._counted = now
+        with self.clock.phase("snapshot"):
+            evaluations = [t for t in self.executor.pending if isinstance(t, EvaluationTask)]
+            tensors = self._tensors()
+            for i, task in enumerate(evaluations):
+                tensors[f"pending_evaluation.{i}"] = torch.from_numpy(task.policy)
+            members = {
+                "config": self.config.to_json(),
+                "versions": versions(),
+                "seeds": list(self.config.seeds),
+                "members": [member.to_json() for member in self.members],
+                "updates": self.engine.updates,
+                "rows_added": self.replay.added,
+                "pending_evaluations": [
+                    {"seed": t.seed, "step": t.step, "episodes": t.episodes} for t in evaluations
+                ],
+                "table_rows": self.folder.counts(),
+                "seconds": self.clock.seconds,
+                "times": self.clock.times,
+            }
+            self.snapshots.save(tensors, members, self.replay)
+            policies.save(
+                self.folder.path / "policy",
+                self.spec,
+                self.learner.policy_network,
+                dict(zip(self.config.seeds, self.checkpoints, strict=True)),
+                {
+                    "algorithm": self.config.algorithm,
+                    "exploration_noise": self.config.hyperparameters.exploration_noise,
+                    "steps": [member.steps for member in self.members],
+                },
+            )
+        self.folder.write_timings(self.clock.seconds, self.clock.times)
+        self._last_snapshot = time.monotonic()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        parts = {"learner": self.learner.state(), "engine": self.engine.state()}
+        tensors = {
+            f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()
+        }
+        for m, member in enumerate(self.members):
+            tensors[f"checkpoint.{member.seed}"] = torch.from_numpy(self.checkpoints[m])
+            priorities = self.replay.leaves[m, : self.replay.size(m)]
+            tensors[f"replay.priorities.{member.seed}"] = priorities
+            tensors[f"replay.max_priority.{member.seed}"] = self.replay.max_priority[m]
+        return tensors
+
+    def _restore(self, snapshot: Snapshot | None) -> None:
+        """The state of a snapshot; without one, the start."""
+        if snapshot is None:
+            self.folder.cut_back({})
+            return
+        saved = snapshot.members
+        check_same(self.config.to_json(), saved["config"])
+        for name, version in versions().items():
+            if saved["versions"].get(name) != version:
+                self.progress.warn(
+                    f"this run began with {name} {saved['versions'].get(name)}, here is {version}: "
+                    "it goes on, but not bit for bit"
+                )
+        self.members = [Member.from_json(member) for member in saved["members"]]
+        for m, member in enumerate(self.members):
+            self.checkpoints[m] = snapshot.tensors[f"checkpoint.{member.seed}"].numpy()
+            self.replay.restore(
+                m,
+                self.snapshots.rows(snapshot, member.seed),
+                saved["rows_added"][m],
+                snapshot.tensors[f"replay.priorities.{member.seed}"],
+                snapshot.tensors[f"replay.max_priority.{member.seed}"],
+            )
+        for name, tensor in self._tensors().items():
+            if name.startswith(("learner.", "engine.")):
+                tensor.copy_(snapshot.tensors[name])
+        self.engine.restore(saved["updates"])
+        self.folder.cut_back(saved["table_rows"])
+        self.clock.seconds = dict(saved["seconds"])
+        self.clock.times = dict(saved["times"])
+        for i, task in enumerate(saved["pending_evaluations"]):
+            policy = snapshot.tensors[f"pending_evaluation.{i}"].numpy()
+            self.executor.submit(EvaluationTask(**task, policy=policy))
+
+    # -- watching ------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        return Status(
+            title=f"{self.config.algorithm} {self.config.task.id}",
+            target=self.config.steps,
+            seconds=time.monotonic() - self._started,
+            steps_before=self._steps_before,
+            members=[self._member_status(m) for m in range(len(self.members))],
+        )
+
+    def _member_status(self, m: int) -> MemberStatus:
+        member = self.members[m]
+        if member.finished:
+            doing = "finished"
+        elif member.owed:
+            doing = f"training, {member.owed:,} updates to go"
+        elif member.steps < self.config.hyperparameters.random_steps:
+            doing = "exploring at random"
+        else:
+            doing = f"playing episode {member.episodes:,}"
+        return MemberStatus(
+            seed=member.seed,
+            steps=self.config.steps if member.finished else member.steps,
+            updates=self.engine.updates[m],
+            doing=doing,
+            evaluation=member.evaluation,
+            best=member.assessment.best_min_return,
+        )
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM ask for a stop at the next consistent point; a second one insists."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may handle signals
+            return
+
+        def ask(signum: int, frame: FrameType | None) -> None:
+            if self._signal is not None:
+                raise KeyboardInterrupt
+            self._signal = signum
+            self.progress.say("stopping: writing a snapshot (once more to stop without one)")
+
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {s: signal.signal(s, ask) for s in signals}
+        try:
+            yield
+        finally:
+            for s, handler in before.items():
+                signal.signal(s, handler)
+
+
+def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "") -> None:
+    """Raises for the first field that another config would have; only `steps` may grow."""
+    for name in {**now, **saved}:
+        a, b = now.get(name), saved.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            check_same(a, b, f"{prefix}{name}.")
+        elif name == "steps" and not prefix:
+            if a < b:  # type: ignore[operator]  # both are whole numbers
+                raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
+        elif json.dumps(a) != json.dumps(b):
+            raise InputError(
+                f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}"
+            )

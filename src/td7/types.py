@@ -1,0 +1,73 @@
+"""The nouns that travel between stages. No torch here: worker processes import this module."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+AnyFloat = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which environment: a Gymnasium id (`module:Id-v0` works) and what `gymnasium.make` is given."""
+
+    id: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What a learner must know of a task. States are flat; actions live in [-1, 1]."""
+
+    task: Task
+    state_shape: tuple[int, ...]  # of the task's own observations
+    action_shape: tuple[int, ...]
+    action_low: tuple[float, ...]  # the task's own bounds, one number a dimension
+    action_high: tuple[float, ...]
+    time_limit: int | None  # environment steps an episode, if the task has a limit
+
+    @property
+    def state_dim(self) -> int:
+        return math.prod(self.state_shape)
+
+    @property
+    def action_dim(self) -> int:
+        return math.prod(self.action_shape)
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Where the parts of a transition lie in a packed replay row."""
+
+    state_dim: int
+    action_dim: int
+
+    @property
+    def width(self) -> int:
+        return 2 * self.state_dim + self.action_dim + 2
+
+    @property
+    def splits(self) -> list[int]:
+        """Widths in order: state, action, next state, reward, not_terminated."""
+        return [self.state_dim, self.action_dim, self.state_dim, 1, 1]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One training episode: its packed rows and what happened."""
+
+    rows: Float32  # [length, RowLayout.width], actions in [-1, 1]
+    episode_return: float
+    length: int
+    finished: bool  # False where the step budget cut it
+
+
+@dataclass(frozen=True)
+class EvaluationEpisode:
+    episode_return: float
+    length: int
