@@ -146,7 +146,7 @@ class ReferenceTD7:
         self.updates = 0
         self.losses: dict[str, float] = {}  # of the latest update
 
-    def update(  # noqa: PLR0917 - a batch, column by column
+    def update(
         self,
         state: Tensor,
         action: Tensor,

@@ -15,9 +15,11 @@ import pandas as pd
 
 from td7 import policies, runs
 from td7.configs import check, hyper, parse, with_settings, with_values
-from td7.environments import describe
+from td7.environments import describe, make
 from td7.errors import InputError, unknown
+from td7.evaluation import evaluate as play
 from td7.types import Task
+from td7.videos import record
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def start(options: TrainOptions) -> Run:
         task=Task(options.env, environment_kwargs(options.env_kwargs)),
         seeds=parse_seeds(options.seeds),
         steps=options.steps,
-        hyperparameters=make_config(chosen.config, options.set),  # type: ignore[operator]
+        hyperparameters=make_config(chosen.config, options.set),
         evaluate_every=options.evaluate_every,
         evaluation_episodes=options.evaluation_episodes,
         metrics_every=options.metrics_every,
@@ -167,7 +169,7 @@ def resume(
     path: str | Path,
     *,
     steps: int | None = None,
-    set: Any = (),  # noqa: A002  # the option's name
+    set: Any = (),  # the option's name
     workers: int = 0,
     snapshot_every: float = 5.0,
     quiet: bool = False,
@@ -227,6 +229,30 @@ def _run(
 def load(path: str | Path, seed: int | None = None) -> policies.Policy:
     """The trained policy of a run folder; `policy.predict(observation)` gives (action, None)."""
     return policies.load(path, seed)
+
+
+def evaluate(
+    path: str | Path, *, seed: int | None = None, episodes: int = 10, video: str | None = None
+) -> pd.DataFrame:
+    """seed, episode, return, length of a run's policies (or of one seed's), played anew.
+
+    Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy.
+    """
+    if episodes < 1:
+        raise InputError(f"episodes must be at least 1, given {episodes}")
+    config = runs.read_config(Path(path))
+    seeds = config["seeds"] if seed is None else [seed]
+    found = {s: load(path, s) for s in seeds}
+    if video:
+        first = seeds[0]
+        record(found[first], Path(video), seed=first, step=config["steps"])
+    rows = []
+    for s, policy in found.items():
+        environment = make(policy.spec.task)
+        results = play(environment, policy.actor, seed=s, step=config["steps"], episodes=episodes)
+        rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
+        environment.close()
+    return pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
 
 
 def parse_seeds(given: Any) -> tuple[int, ...]:

@@ -119,9 +119,7 @@ def mlp(
 def to_json(network: Network) -> dict[str, Any]:
     return {
         "inputs": dict(network.inputs),
-        "layers": [
-            {**vars(layer), "inputs": list(layer.inputs)} for layer in network.layers
-        ],
+        "layers": [{**vars(layer), "inputs": list(layer.inputs)} for layer in network.layers],
         "heads": network.heads,
     }
 

@@ -4,7 +4,6 @@ A task's result depends on nothing but the task, so it does not matter which pro
 or how often: a task lost in a crash is simply given again.
 """
 
-import multiprocessing
 import os
 import signal
 import time
@@ -13,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Protocol
@@ -132,7 +132,9 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
         check_finite(next_state, reward, f"{task}, step {len(rows) + 1}")
         row = np.empty(layout.width, np.float32)
         np.concatenate(
-            (state, action, next_state, (reward, 0.0 if terminated else 1.0)), out=row, casting="same_kind"
+            (state, action, next_state, (reward, 0.0 if terminated else 1.0)),
+            out=row,
+            casting="same_kind",
         )
         rows.append(row)
         total += reward
@@ -194,7 +196,7 @@ class Pool:
 
     def __init__(self, task: Task, network: Network, workers: int) -> None:
         # spawn: a forked copy of a process with CUDA or threads is not safe to use.
-        context = multiprocessing.get_context("spawn")
+        context = get_context("spawn")
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
         self._workers: list[_Worker] = []
@@ -285,7 +287,7 @@ def _work(connection: Connection, task: Task, network: Network) -> None:
 
 @contextmanager
 def _single_threaded_children() -> Iterator[None]:
-    """Processes started in here use one BLAS thread: the actor's products are too small for more."""
+    """Processes started in here use one BLAS thread: the actor's products are small."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))

@@ -1,7 +1,8 @@
 """Configs as data: how a field is declared, checked, listed and set from `name=value` words."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 from td7.errors import InputError, unknown
@@ -23,15 +24,18 @@ def hyper(
     return dataclasses.field(default=default, metadata={"doc": doc, "group": group, **bounds})
 
 
+_BREAKS: dict[str, Callable[[Any, float], bool]] = {
+    "at_least": lambda value, bound: not value >= bound,
+    "above": lambda value, bound: not value > bound,
+    "at_most": lambda value, bound: not value <= bound,
+}
+
+
 def check(config: Any) -> None:
     """Raises for the first field outside its range."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        for word, breaks in (
-            ("at_least", lambda value, bound: not value >= bound),
-            ("above", lambda value, bound: not value > bound),
-            ("at_most", lambda value, bound: not value <= bound),
-        ):
+        for word, breaks in _BREAKS.items():
             bound = f.metadata.get(word)
             if bound is not None and breaks(value, bound):
                 raise InputError(f"{f.name}={value} must be {word.replace('_', ' ')} {bound:g}")
@@ -64,34 +68,49 @@ def with_values(cls: type[Config], values: Mapping[str, Any]) -> Config:
 
 def parse(name: str, value: Any, kind: type) -> Any:
     """`value` as `kind`; whole numbers may be written 1e6 or 25_000."""
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    fits: Any = None
-    if kind is bool:
-        fits = {"true": True, "false": False}.get(str(value).lower())
-    elif kind is str:
-        fits = str(value)
-    elif not isinstance(value, bool):
-        try:
-            fits = kind(value)
-        except (TypeError, ValueError, OverflowError):
-            fits = _number(value)
-        if kind is int and fits is not None and fits != _number(value):
-            fits = None
-    if fits is None:
-        raise InputError(f"{name} takes {words[kind]}, given {value!r}")
-    return kind(fits)
-
-
-def _number(value: Any) -> float | None:
-    """A finite number that is whole if asked as an int later on, or nothing."""
+    words, convert = _KINDS[kind]
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if abs(number) < float("inf") else None
+        return convert(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} takes {words}, given {value!r}") from None
 
 
-def described(cls: type) -> Iterator[tuple[str, str, Any, str]]:
-    """(group, name, default, doc) of every field, in order."""
-    for f in dataclasses.fields(cls):
-        yield f.metadata["group"], f.name, f.default, f.metadata["doc"]
+def _float(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _int(value: Any) -> int:
+    if _float(value) != int(_float(value)):
+        raise ValueError
+    try:
+        return int(value)  # exact also where a float is not
+    except ValueError:
+        return int(_float(value))
+
+
+def _bool(value: Any) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ValueError
+    return str(value).lower() == "true"
+
+
+_KINDS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    int: ("a whole number", _int),
+    float: ("a number", _float),
+    bool: ("true or false", _bool),
+    str: ("text", str),
+}
+
+
+def described(cls: type) -> dict[str, list[tuple[str, Any, str]]]:
+    """group: (name, default, doc) of its fields; a class's own groups before its base's."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    own = [name for name in fields if name in cls.__annotations__]
+    groups: dict[str, list[tuple[str, Any, str]]] = {}
+    for name in [*own, *(name for name in fields if name not in own)]:
+        f = fields[name]
+        groups.setdefault(f.metadata["group"], []).append((name, f.default, f.metadata["doc"]))
+    return groups

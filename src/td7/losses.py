@@ -45,7 +45,7 @@ def lap_huber(error: Tensor, min_priority: float) -> Tensor:
 
 
 def lap_priority(error: Tensor, min_priority: float, exponent: float) -> Tensor:
-    """max(|delta|, m)^alpha, |delta| the larger of the critics' errors: [S, heads, B, 1] -> [S, B]."""
+    """max(|delta|, m)^alpha, |delta| the largest error: [S, heads, B, 1] -> [S, B]."""
     return error.abs().amax(dim=1).squeeze(-1).clamp(min=min_priority) ** exponent
 
 

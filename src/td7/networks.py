@@ -52,7 +52,7 @@ def apply(network: Network, parameters: Mapping[str, Tensor], **inputs: Tensor) 
 def unflatten(layout: Layout, flat: Tensor) -> Parameters:
     """Named views [S, ...] into flat rows [S, P]."""
     return {
-        p.name: flat[:, p.offset : p.offset + p.size].unflatten(1, p.shape)
+        p.name: flat[:, p.offset : p.offset + p.size].view(len(flat), *p.shape)
         for p in layout.parameters
     }
 

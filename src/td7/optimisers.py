@@ -48,6 +48,7 @@ class Trained:
             # Members share no parameter, so the gradient of the sum is each member's own.
             return results[0].sum(), results
 
+        results: tuple[Tensor, ...]
         gradients, results = torch.func.grad(total, has_aux=True)(self.parameters)
         self._step(flatten(self.layout, gradients), active, learning_rate)
         return results

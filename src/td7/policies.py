@@ -87,7 +87,7 @@ def save(
 
 
 def load(path: str | Path, seed: int | None = None) -> Policy:
-    """The policy of a run folder (or of its policy/ folder); `seed` may be left out if it has one."""
+    """The policy of a run folder or of its policy/ folder; one with one seed needs no `seed`."""
     folder = Path(path)
     folder = folder if (folder / "policy.json").exists() else folder / "policy"
     if not folder.exists():

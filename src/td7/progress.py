@@ -1,4 +1,4 @@
-"""Progress that people like to watch: a live table on a terminal, plain lines elsewhere, or none."""
+"""Progress to watch: a live table on a terminal, plain lines elsewhere, or none."""
 
 import sys
 import time

@@ -32,7 +32,9 @@ class Replay:
         self.capacity = capacity
         self.device = device
         self.dtype = dtype  # of batches; rows are float32
-        self.added = [0] * members  # rows ever added, a member; the ring's place is added % capacity
+        self.added = [
+            0
+        ] * members  # rows ever added, a member; the ring's place is added % capacity
         self.rows = torch.zeros(members, capacity, layout.width, device=device)
         roots = -(-capacity // (FAN * FAN))
         self.leaves = torch.zeros(members, roots * FAN * FAN, device=device, dtype=torch.float64)
@@ -89,11 +91,10 @@ class Replay:
     def batch(self, indices: Tensor) -> Batch:
         """The rows at indices [S, B]."""
         rows = self.rows[self._member, indices].to(self.dtype)
-        return Batch(*rows.split(self.layout.splits, dim=-1))
+        return Batch(*torch.split(rows, self.layout.splits, dim=-1))
 
     def set_priorities(self, indices: Tensor, priorities: Tensor, active: Tensor | None) -> None:
-        """New priorities [S, B] of the active members' rows; of a row drawn twice, the last counts.
-        """
+        """New priorities [S, B] of the active members' rows; of equal rows the last counts."""
         new = _last_of_equals(indices, priorities.double())
         if active is not None:
             new = new.where(active.unsqueeze(1), self.leaves[self._member, indices])
@@ -135,7 +136,9 @@ class Replay:
 def _descend(cumulative: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
     """The child [S, B] that holds `rest`, and what is left of it; cumulative is [S, B or 1, n]."""
     child = (cumulative <= rest.unsqueeze(2)).sum(dim=2).clamp(max=cumulative.shape[2] - 1)
-    below = cumulative.expand(-1, rest.shape[1], -1).gather(2, (child - 1).clamp(min=0).unsqueeze(2))
+    below = cumulative.expand(-1, rest.shape[1], -1).gather(
+        2, (child - 1).clamp(min=0).unsqueeze(2)
+    )
     return child, rest - below.squeeze(2).where(child > 0, 0.0)
 
 

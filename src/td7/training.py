@@ -34,7 +34,7 @@ from td7.collection import (
 )
 from td7.configs import with_values
 from td7.engine import Engine
-from td7.errors import InputError, RunError, one_line
+from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import RunFolder, versions
@@ -104,9 +104,10 @@ class Member:
 class Stopped(Exception):  # noqa: N818  # not an error: the run was asked to stop
     """A signal asked the run to stop; its snapshot is written."""
 
-    def __init__(self, signum: int) -> None:
+    def __init__(self, signum: int, path: Path) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")
         self.signum = signum
+        self.path = path
 
 
 class Clock:
@@ -326,7 +327,7 @@ class OnlineTraining:
         if self._signal is not None or due:
             self._save()
         if self._signal is not None:
-            raise Stopped(self._signal)
+            raise Stopped(self._signal, self.folder.path)
 
     def _save(self) -> None:
         """A snapshot of this moment, and the policies beside it."""
@@ -370,7 +371,9 @@ class OnlineTraining:
     def _tensors(self) -> dict[str, Tensor]:
         parts = {"learner": self.learner.state(), "engine": self.engine.state()}
         tensors = {
-            f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()
+            f"{part}.{name}": tensor
+            for part, state in parts.items()
+            for name, tensor in state.items()
         }
         for m, member in enumerate(self.members):
             tensors[f"checkpoint.{member.seed}"] = torch.from_numpy(self.checkpoints[m])

@@ -14,7 +14,7 @@ AnyFloat = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """Which environment: a Gymnasium id (`module:Id-v0` works) and what `gymnasium.make` is given."""
+    """Which environment: a Gymnasium id (or `module:Id-v0`) and what `gymnasium.make` is given."""
 
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict)

@@ -33,9 +33,7 @@ class TD7Config(OnlineConfig):
     """The paper's table "TD7 Hyperparameters"."""
 
     embedding_dim: int = hyper(256, "width of zs and zsa", group="SALE", at_least=1)
-    hidden_dim: int = hyper(
-        256, "width of every hidden layer and of phi", group="SALE", at_least=1
-    )
+    hidden_dim: int = hyper(256, "width of every hidden layer and of phi", group="SALE", at_least=1)
     target_noise: float = hyper(
         0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0
     )
@@ -47,8 +45,10 @@ class TD7Config(OnlineConfig):
         0.4, "amount of prioritisation, alpha in LAP", group="LAP", at_least=0
     )
     min_priority: float = hyper(
-        1.0, "smallest |TD error| that counts, and where the Huber loss turns linear",
-        group="LAP", above=0,
+        1.0,
+        "smallest |TD error| that counts, and where the Huber loss turns linear",
+        group="LAP",
+        above=0,
     )
     cloning_weight: float = hyper(
         0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", at_least=0
@@ -162,7 +162,9 @@ class TD7(Learner):
     def state(self) -> dict[str, Tensor]:
         groups = {"encoder": self.encoder, "critic": self.critic, "actor": self.actor}
         return {
-            **{f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()},
+            **{
+                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
+            },
             "fixed_encoder.parameters": self.fixed_encoder,
             "target_fixed_encoder.parameters": self.target_fixed_encoder,
             "target_critic.parameters": self.target_critic,

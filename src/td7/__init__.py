@@ -1,0 +1,29 @@
+"""td7: TD7 and SALE ("For SALE: State-Action Representation Learning for Deep RL"), over seeds.
+
+import td7
+run = td7.train("td7", env="HalfCheetah-v4", seeds=range(10), steps=300_000)
+run.evaluations
+policy = td7.load(run.path, seed=0)
+action, _ = policy.predict(observation)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from td7.api import Run, evaluate, load, resume, train
+    from td7.errors import InputError, RunError
+    from td7.policies import Policy
+
+__version__ = "0.1.0"
+
+__all__ = ["InputError", "Policy", "Run", "RunError", "evaluate", "load", "resume", "train"]
+
+_HOMES = {"InputError": "errors", "RunError": "errors", "Policy": "policies"}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used: worker processes need not load PyTorch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'td7' has no attribute {name!r}")
+    return getattr(import_module(f"td7.{_HOMES.get(name, 'api')}"), name)

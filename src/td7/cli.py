@@ -1,0 +1,260 @@
+"""The command line: words → the Python interface. Bad words get one line and exit status 2."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NoReturn
+
+from td7 import __version__
+from td7.errors import InputError, RunError, unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors: what was given, what is allowed, the nearest match."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            **options,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (`{self.prog} --help` tells more)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; gives back the exit status."""
+    try:
+        words = sys.argv[1:] if argv is None else list(argv)
+        parser, commands = _parser()
+        if not words:
+            parser.print_help()
+            return 0
+        if not words[0].startswith("-") and words[0] not in commands:
+            raise unknown("command", words[0], commands)
+        options, rest = parser.parse_known_args(words)
+        if rest:
+            own = commands[words[0]]
+            if rest[0].startswith("-"):
+                raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
+            raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except InputError as error:
+        return _failed(error, 2)
+    except RunError as error:
+        return _failed(error, 1)
+    except KeyboardInterrupt:
+        return _failed("interrupted", 130)
+    except BrokenPipeError:  # `td7 list tasks | head`
+        sys.stderr.close()
+        return 0
+
+
+def _failed(message: object, status: int) -> int:
+    print(f"td7: {message}", file=sys.stderr)
+    return status
+
+
+def _option_names(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for name in parser._option_string_actions if name.startswith("--")]
+
+
+def _parser() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    parser = Parser(
+        prog="td7",
+        description="TD7 and SALE, stacked over seeds: train, stop, resume exactly, evaluate.",
+        epilog="`td7 COMMAND --help` has every option, with defaults and units.",
+    )
+    parser.add_argument("--version", action="version", version=f"td7 {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, epilog: str | None = None
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, epilog=epilog)
+        sub.set_defaults(command=run)
+        return sub
+
+    _add_train(
+        command(
+            "train",
+            _train,
+            "train an algorithm on a task, all seeds side by side",
+            epilog=_hyperparameter_help(),
+        )
+    )
+
+    resume = command("resume", _resume, "go on, exactly, with a run that was stopped")
+    resume.add_argument("dir", metavar="DIR", help="the run folder")
+    resume.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
+    _add_from_options(resume, ("set", "workers", "snapshot_every", "quiet"))
+
+    evaluate = command("evaluate", _evaluate, "play a trained policy and tell its returns")
+    evaluate.add_argument("dir", metavar="DIR", help="the run folder")
+    evaluate.add_argument("--seed", metavar="N", help="only this seed's policy (default: all)")
+    evaluate.add_argument(
+        "--episodes", metavar="N", default="10", help="episodes a seed (default: 10)"
+    )
+    evaluate.add_argument(
+        "--video", metavar="FILE", help="film the first episode, as .mp4 or .gif (extra `video`)"
+    )
+
+    listing = command("list", _list, "what there is: algorithms with their hyperparameters, tasks")
+    listing.add_argument("what", metavar="algorithms|tasks")
+
+    return parser, commands.choices  # type: ignore[return-value]  # name: parser
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    from td7.api import TrainOptions
+
+    parser.add_argument(
+        "algorithm", metavar="ALGORITHM", nargs="?", default="td7", help="default: td7"
+    )
+    names = [f.name for f in dataclasses.fields(TrainOptions)]
+    _add_from_options(parser, [name for name in names if name != "algorithm"])
+
+
+def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Options from the fields of `TrainOptions`, in their groups."""
+    from td7.api import TrainOptions
+
+    fields = [f for f in dataclasses.fields(TrainOptions) if f.name in names]
+    for title, members in groupby(fields, key=lambda f: f.metadata["group"]):
+        group = parser.add_argument_group(title)
+        for f in members:
+            flag = f"--{f.name.replace('_', '-')}"
+            doc = f.metadata["doc"].replace("%", "%%")
+            if f.type is bool:
+                group.add_argument(flag, action="store_true", help=doc)
+            elif f.default == ():
+                group.add_argument(
+                    flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=doc
+                )
+            else:
+                shown = f" (default: {_plain(f.default)})" if f.default != "" else ""
+                metavar = "N" if f.type in (int, float) else f.name.upper()
+                group.add_argument(flag, metavar=metavar, default=f.default, help=doc + shown)
+
+
+def _plain(value: object) -> str:
+    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
+
+
+def _hyperparameter_help() -> str:
+    """Every hyperparameter, grouped by where the idea comes from."""
+    from td7.configs import described
+
+    lines = []
+    for name, config in _configs().items():
+        lines.append(f"hyperparameters of {name}, for --set:")
+        for group, fields in described(config).items():
+            lines.append(f"  {group}")
+            lines += [f"    {f + '=' + _plain(default):36}{doc}" for f, default, doc in fields]
+    return "\n".join(lines)
+
+
+def _configs() -> dict[str, type]:
+    from td7.algorithms import ALGORITHMS
+
+    return {name: algorithm.config for name, algorithm in ALGORITHMS.items()}
+
+
+def _train(options: argparse.Namespace) -> int:
+    from td7.api import start, train_options
+
+    values = {name: value for name, value in vars(options).items() if name != "command"}
+    chosen = train_options(values)
+    return _finish_training(lambda: start(chosen), quiet=chosen.quiet)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from td7.api import resume
+    from td7.configs import parse
+
+    return _finish_training(
+        lambda: resume(
+            options.dir,
+            steps=None if options.steps is None else parse("steps", options.steps, int),
+            set=options.set,
+            workers=parse("workers", options.workers, int),
+            snapshot_every=parse("snapshot_every", options.snapshot_every, float),
+            quiet=options.quiet,
+        ),
+        quiet=options.quiet,
+    )
+
+
+def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
+    """Trains, then shows what came of it: a table, a picture, where the files are."""
+    from rich.console import Console
+
+    from td7.report import learning_curve, summary
+    from td7.training import Stopped
+
+    try:
+        run = run_it()
+    except Stopped as stop:
+        return _failed(f"{stop}; `td7 resume {stop.path}` goes on exactly", 128 + stop.signum)
+    picture = run.path / "learning_curve.png"
+    title = f"{run.config['algorithm']} on {run.config['task']['id']}"
+    learning_curve(run.evaluations, title, picture)
+    if not quiet:
+        console = Console()
+        console.print(summary(run.evaluations))
+        for label, path in (
+            ("learning curve", picture),
+            ("all files", run.path),
+            ("watch it", f"td7 evaluate {run.path} --video {Path(run.path) / 'video.mp4'}"),
+        ):
+            console.print(f"{label:15} {path}", highlight=False, soft_wrap=True, markup=False)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from td7.api import evaluate
+    from td7.configs import parse
+    from td7.report import returns
+
+    episodes = evaluate(
+        options.dir,
+        seed=None if options.seed is None else parse("seed", options.seed, int),
+        episodes=parse("episodes", options.episodes, int),
+        video=options.video,
+    )
+    Console().print(returns(episodes))
+    if options.video:
+        print(f"video: {options.video}")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    listings: dict[str, Callable[[], None]] = {"algorithms": _list_algorithms, "tasks": _list_tasks}
+    if options.what not in listings:
+        raise unknown("list", options.what, listings)
+    listings[options.what]()
+    return 0
+
+
+def _list_algorithms() -> None:
+    from td7.algorithms import ALGORITHMS
+
+    for algorithm in ALGORITHMS.values():
+        print(f"{algorithm.name:12}{algorithm.summary}")
+    print()
+    print(_hyperparameter_help())
+
+
+def _list_tasks() -> None:
+    from td7.environments import PAPER_TASKS, tasks
+
+    for task in tasks():
+        print(f"{task:28}{'in the paper' if task in PAPER_TASKS else ''}".rstrip())
+    print("and any Gymnasium task with a Box state and a Box action, as Id-v0 or module:Id-v0")

@@ -1,0 +1,52 @@
+"""Tiny Gymnasium tasks for the tests, importable by worker processes as `toys:Name-v0`."""
+
+import os
+import signal
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Point(gymnasium.Env[Array, Array]):
+    """A point on a line is to be held at 0; it ends for good where |x| > 2."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = Box(np.array([-1.0, -2.0]), np.array([3.0, 2.0]), dtype=np.float64)
+
+    def __init__(self, fault: str = "", at: int = 3) -> None:
+        self._fault = fault  # "raise", "state", "reward" or "kill", at step `at` of an episode
+        self._at = at
+        self._x = np.zeros(2)
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._x = self.np_random.uniform(-1.0, 1.0, 2)
+        self._steps = 0
+        return self._x.copy(), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        reward = 1.0 - float(np.abs(self._x[0]))
+        if self._fault and self._steps == self._at:
+            if self._fault == "raise":
+                raise ValueError("the motor\nis on fire")
+            if self._fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self._fault == "state":
+                self._x[1] = np.nan
+            if self._fault == "reward":
+                reward = float("inf")
+        self._x = np.array([self._x[0] + 0.1 * self._x[1], 0.9 * self._x[1]])
+        self._x[1] += 0.2 * (action[0] - 1.0) + 0.05 * action[1]
+        return self._x.copy(), reward, bool(np.abs(self._x[0]) > 2.0), False, {}
+
+
+gymnasium.register("Point-v0", entry_point=Point, max_episode_steps=20)
