@@ -87,8 +87,7 @@ class Run:
     def _read(self, name: str) -> pd.DataFrame:
         file = self.path / name
         try:
-            # Python's own parser of numbers: pandas' faster one may be off in the last digit.
-            return pd.read_csv(file, float_precision="round_trip")
+            return pd.read_csv(file)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}") from None
         except pd.errors.ParserError as error:

@@ -1,4 +1,4 @@
-"""Policy checkpoints: a pure rule over finished training episodes (paper, section 4.1)."""
+"""Policy checkpoints: a pure rule over finished training episodes (paper, section 5.1)."""
 
 import math
 from dataclasses import dataclass, replace

@@ -130,6 +130,8 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
         action = action.astype(np.float32)
         next_state, reward, terminated, truncated = environment.step(action)
         check_finite(next_state, reward, f"{task}, step {len(rows) + 1}")
+        # Differs from paper: a true end on the very last step of the time limit is an end; the
+        # authors' program takes it for the time limit.
         row = np.empty(layout.width, np.float32)
         np.concatenate(
             (state, action, next_state, (reward, 0.0 if terminated else 1.0)),

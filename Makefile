@@ -1,0 +1,43 @@
+# Two commands on a fresh machine (Python >= 3.11 and make): `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: help setup demo test test-slow check format bench clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/installed  ## create .venv with everything pinned in constraints.txt
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "td7 needs Python 3.11 or newer; say which with make PYTHON=...")'
+	@echo "installing into .venv (a few minutes the first time) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup  ## train TD7 on InvertedPendulum-v5, two seeds, a few minutes
+	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 4000 \
+	    --set random_steps=1000 --evaluate-every 500 --out $(DEMO)
+
+test: check  ## format check, lint, strict types and the whole test suite
+	@$(BIN)/python -m pytest
+
+test-slow: setup  ## the learning tests that take minutes
+	@$(BIN)/python -m pytest -m slow
+
+check: setup  ## format check, lint, strict types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: setup  ## format the code, sort imports
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup  ## measure updates a second on this machine
+	@$(BIN)/td7 bench
+
+clean:  ## remove .venv and caches, keep runs/
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

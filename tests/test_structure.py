@@ -1,0 +1,159 @@
+"""The tree shows the design: imports point down, docs and code agree, the README runs."""
+
+import ast
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import td7
+from td7.cli import main
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "td7"
+
+# Each module may import only those above it.
+ORDER = """
+errors files types streams configs architectures environments actors evaluation collection
+policies videos networks losses targets optimisers representations checkpoints
+algorithms.base algorithms.td7 algorithms replay engine runs snapshots progress training
+report api cli __main__
+""".split()
+
+
+def _modules() -> dict[str, Path]:
+    paths = [p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py"]
+    names = {p: ".".join(p.relative_to(SOURCE).with_suffix("").parts) for p in paths}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def _imports(path: Path) -> set[str]:
+    """The package's own modules that a module imports anywhere, functions included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            if node.module == "td7":
+                found |= {f"td7.{alias.name}" for alias in node.names}
+            else:
+                found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    modules = _modules()
+    own = {name.removeprefix("td7.") for name in found if name.startswith("td7.")}
+    return own & set(modules)
+
+
+def test_every_module_has_its_place() -> None:
+    assert sorted(ORDER) == sorted(_modules())
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in _modules().items()
+        for other in _imports(path)
+        if ORDER.index(other) >= ORDER.index(name)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("module", ["collection", "policies", "environments", "videos"])
+def test_what_workers_import_does_not_load_torch(module: str) -> None:
+    seen, todo = set(), {module}
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        text = _modules()[name].read_text()
+        assert not re.search(r"^(import|from) (torch|safetensors\.torch)", text, re.MULTILINE), name
+        todo |= _imports(_modules()[name]) - seen
+
+
+def test_public_names_exist() -> None:
+    for name in td7.__all__:
+        assert getattr(td7, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        td7.trian  # noqa: B018
+
+
+def _words(text: str) -> str:
+    return " ".join(text.replace("\\|", "|").split())
+
+
+def test_every_difference_is_listed() -> None:
+    """A comment `# Differs from paper: …`, with its continuation lines, stands in the document."""
+    document = _words((ROOT / "docs" / "differences.md").read_text())
+    found = 0
+    for path in _modules().values():
+        pattern = r"# Differs from paper: (.*(?:\n\s*# .*)*)"
+        for comment in re.findall(pattern, path.read_text()):
+            found += 1
+            text = _words(re.sub(r"\n\s*# ", " ", comment))
+            assert text in document, f"{path.name}: {text}"
+    assert found >= 7
+
+
+@pytest.mark.parametrize("page", ["paper-map.md", "differences.md"])
+def test_every_name_in_the_docs_resolves(page: str) -> None:
+    names = re.findall(r"`(td7(?:\.\w+)+)`", (ROOT / "docs" / page).read_text())
+    assert len(names) >= 7
+    for name in names:
+        parts = name.split(".")
+        module = next(
+            ".".join(parts[:i])
+            for i in range(len(parts), 0, -1)
+            if ".".join(parts[1:i]) in {*_modules(), ""}
+        )
+        thing = importlib.import_module(module)
+        for part in name.removeprefix(module).strip(".").split("."):
+            thing = getattr(thing, part)
+
+
+def test_files_the_readme_names_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    names = re.findall(r"`(src/[\w/.]+)`", text) + re.findall(r"\]\((docs/[\w.-]+)\)", text)
+    assert len(names) >= 10
+    for name in names:
+        assert (ROOT / name).exists(), name
+
+
+def _blocks(language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands, but for sizes: tiny networks and few steps, so that it takes seconds."""
+    monkeypatch.chdir(tmp_path)
+    (code,) = _blocks("python")
+    small = 'steps=200, evaluation_episodes=1, set={"hidden_dim": 8, "embedding_dim": 8, '
+    code, changes = re.subn(r"steps=4_000, set=\{", small, code)
+    code, more = re.subn(r'"random_steps": 1_000', '"random_steps": 150', code)
+    assert changes == more == 1
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_commands_of_the_readme_parse(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every `td7 …` line of the README gets past the parser: only the folder is missing."""
+    commands = [
+        shlex.split(line, comments=True)
+        for block in _blocks("sh")
+        for line in block.splitlines()
+        if line.startswith("td7 ")
+    ]
+    assert len(commands) == 3
+    for _, name, *words in commands:
+        if name == "train":
+            continue  # it would train; the options are those of the other tests
+        assert main([name, *words]) == 2
+        assert "does not exist" in capsys.readouterr().err
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", "\n".join(_blocks("sh")), re.MULTILINE)
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
