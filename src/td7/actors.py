@@ -35,16 +35,21 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 def unflatten(layout: Layout, flat: AnyFloat) -> dict[str, AnyFloat]:
-    """Named views into one flat vector."""
-    return {p.name: flat[p.offset : p.offset + p.size].reshape(p.shape) for p in layout.parameters}
+    """Named views into one flat vector, without what only fills it up."""
+    return {
+        p.name: flat[p.offset : p.offset + p.size].reshape(p.shape)[p.used]
+        for p in layout.parameters
+    }
 
 
 def flatten(layout: Layout, weights: Mapping[str, AnyFloat]) -> AnyFloat:
     """The inverse of `unflatten`; raises ValueError for a weight of another shape."""
-    for p in layout.parameters:
-        if weights[p.name].shape != p.shape:
-            raise ValueError(f"{p.name} has shape {weights[p.name].shape}, not {p.shape}")
-    return np.concatenate([weights[p.name].ravel() for p in layout.parameters])
+    flat = np.zeros(layout.size, next(iter(weights.values())).dtype)
+    for name, view in unflatten(layout, flat).items():
+        if weights[name].shape != view.shape:
+            raise ValueError(f"{name} has shape {weights[name].shape}, not {view.shape}")
+        view[...] = weights[name]
+    return flat
 
 
 class Actor:

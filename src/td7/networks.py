@@ -30,36 +30,49 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x W + b for every member: [S, B, in] or, with heads, [S, H, B, in]."""
-    return torch.matmul(x, weight) + bias.unsqueeze(-2)
-
-
 def apply(network: Network, parameters: Mapping[str, Tensor], **inputs: Tensor) -> Tensor:
     """The network's last value; inputs are [S, B, width], outputs [S, B, w] or [S, H, B, w]."""
+    heads = network.heads
     values = inputs
-    if network.heads > 1:
-        values = {
-            name: x.unsqueeze(1).expand(-1, network.heads, -1, -1) for name, x in inputs.items()
-        }
+    if heads > 1:  # a head is to the layers what a member is
+        values = {name: x.repeat_interleave(heads, dim=0) for name, x in inputs.items()}
     for layer in network.layers:
-        x = torch.cat([values[name] for name in layer.inputs], dim=-1)
-        x = linear(x, parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"])
+        weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
+        x = _joined([values[name] for name in layer.inputs], weight.shape[-2])
+        x = torch.bmm(x, weight) + bias.unsqueeze(1)
         values[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x))
-    return values[network.output]
+    output = values[network.output]
+    return output if heads == 1 else output.unflatten(0, (-1, heads))
+
+
+def _joined(parts: Sequence[Tensor], width: int) -> Tensor:
+    """The parts side by side, filled up with 0 to `width`."""
+    missing = width - sum(part.shape[-1] for part in parts)
+    if missing:
+        parts = [*parts, parts[0].new_zeros(*parts[0].shape[:-1], missing)]
+    return torch.cat(list(parts), dim=-1) if len(parts) > 1 else parts[0]
 
 
 def unflatten(layout: Layout, flat: Tensor) -> Parameters:
-    """Named views [S, ...] into flat rows [S, P]."""
+    """Named views [S * H, ...] into flat rows [S, P]."""
+    rows = flat.view(-1, layout.head_size)
     return {
-        p.name: flat[:, p.offset : p.offset + p.size].view(len(flat), *p.shape)
+        p.name: rows[:, p.offset : p.offset + p.size].view(len(rows), *p.shape)
         for p in layout.parameters
     }
 
 
 def flatten(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
     """The inverse of `unflatten`, as a new tensor [S, P]."""
-    return torch.cat([parameters[p.name].flatten(1) for p in layout.parameters], dim=1)
+    ends = [p.offset for p in layout.parameters[1:]] + [layout.head_size]
+    rows = torch.cat(
+        [
+            functional.pad(parameters[p.name].flatten(1), (0, end - p.offset - p.size))
+            for p, end in zip(layout.parameters, ends, strict=True)
+        ],
+        dim=1,
+    )
+    return rows.view(-1, layout.size)
 
 
 def initial(layout: Layout, generators: Sequence[np.random.Generator]) -> Float64:
@@ -67,5 +80,10 @@ def initial(layout: Layout, generators: Sequence[np.random.Generator]) -> Float6
 
     Weights and biases are uniform in (-1/sqrt(fan_in), 1/sqrt(fan_in)).
     """
-    bounds = np.concatenate([np.full(p.size, p.fan_in**-0.5) for p in layout.parameters])
-    return np.stack([random.uniform(-bounds, bounds) for random in generators])
+    flat = np.zeros((len(generators), layout.heads, layout.head_size))
+    for member, random in zip(flat, generators, strict=True):
+        for head in member:
+            for p in layout.parameters:
+                used = head[p.offset : p.offset + p.size].reshape(p.shape)[p.used]
+                used[...] = random.uniform(-(p.fan_in**-0.5), p.fan_in**-0.5, used.shape)
+    return flat.reshape(len(generators), layout.size)

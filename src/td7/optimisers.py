@@ -15,13 +15,19 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper 
 class Trained:
     """The flat parameters [S, P] of one network group, and their Adam moments."""
 
-    def __init__(self, layout: Layout, flat: Tensor) -> None:
+    def __init__(self, layout: Layout, flat: Tensor, learning_rate: float) -> None:
         self.layout = layout
+        self.learning_rate = learning_rate
         self.flat = flat
         self.first = torch.zeros_like(flat)
         self.second = torch.zeros_like(flat)
         # float64: 1 - 0.999^t loses half its digits in float32 for small t.
         self.count = torch.zeros(len(flat), 1, dtype=torch.float64, device=flat.device)
+        # The next step's factors, made one step ahead: a compiler would else compute these powers
+        # for every single parameter.
+        self._step_size = torch.empty(len(flat), 1, dtype=flat.dtype, device=flat.device)
+        self._root_correction = torch.empty_like(self._step_size)
+        self._look_ahead(None)
 
     @property
     def parameters(self) -> Parameters:
@@ -33,13 +39,18 @@ class Trained:
             "first_moment": self.first,
             "second_moment": self.second,
             "steps": self.count,
+            "step_size": self._step_size,
+            "root_correction": self._root_correction,
         }
 
+    def _look_ahead(self, active: Tensor | None) -> None:
+        """The factors that follow from the count: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
+        count = self.count + 1
+        assign(self._step_size, self.learning_rate / (1 - BETA1**count), active)
+        assign(self._root_correction, (1 - BETA2**count).sqrt(), active)
+
     def descend(
-        self,
-        loss: Callable[[Parameters], tuple[Tensor, ...]],
-        active: Tensor | None,
-        learning_rate: float,
+        self, loss: Callable[[Parameters], tuple[Tensor, ...]], active: Tensor | None
     ) -> tuple[Tensor, ...]:
         """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it."""
 
@@ -50,19 +61,17 @@ class Trained:
 
         results: tuple[Tensor, ...]
         gradients, results = torch.func.grad(total, has_aux=True)(self.parameters)
-        self._step(flatten(self.layout, gradients), active, learning_rate)
+        self._step(flatten(self.layout, gradients), active)
         return results
 
-    def _step(self, gradient: Tensor, active: Tensor | None, learning_rate: float) -> None:
+    def _step(self, gradient: Tensor, active: Tensor | None) -> None:
         """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
-        count = self.count + 1
         first = torch.lerp(self.first, gradient, 1 - BETA1)
         second = (BETA2 * self.second).addcmul_(gradient, gradient, value=1 - BETA2)
-        step_size = (learning_rate / (1 - BETA1**count)).to(gradient.dtype)
-        root_correction = (1 - BETA2**count).sqrt().to(gradient.dtype)
-        denominator = second.sqrt().div_(root_correction).add_(EPSILON)
-        flat = self.flat - step_size * first / denominator
-        assign(self.count, count, active)
+        denominator = second.sqrt().div_(self._root_correction).add_(EPSILON)
+        flat = self.flat - self._step_size * first / denominator
         assign(self.first, first, active)
         assign(self.second, second, active)
         assign(self.flat, flat, active)
+        assign(self.count, self.count + 1, active)
+        self._look_ahead(active)

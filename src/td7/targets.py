@@ -13,4 +13,4 @@ def assign(target: Tensor, value: Tensor, active: Tensor | None) -> None:
     if active is None:
         target.copy_(value)
     else:
-        target.copy_(value.where(column(active, value), target))
+        target.copy_(value.to(target.dtype).where(column(active, value), target))

@@ -1,9 +1,10 @@
 """What an algorithm is: a config, and a learner whose update is the paper's box."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from td7.architectures import Network
 from td7.checkpoints import CheckpointRule
 from td7.configs import check, hyper
+from td7.targets import assign
 from td7.types import TaskSpec
 
 
@@ -22,13 +24,6 @@ class Batch(NamedTuple):
     next_state: Tensor
     reward: Tensor  # [S, B, 1]
     not_terminated: Tensor  # [S, B, 1]; 0 only where the task really ended
-
-
-class Update(NamedTuple):
-    """What one update gives back; tensors all, nothing is read from the device."""
-
-    priorities: Tensor  # [S, B], of the batch's rows
-    metrics: dict[str, Tensor]  # [S] each
 
 
 @dataclass(frozen=True)
@@ -63,10 +58,37 @@ class OnlineConfig(ABC):
     def checkpoint_rule(self) -> CheckpointRule: ...
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def stage(method: Method) -> Method:
+    """Marks a part of an update that is compiled as one."""
+    method.is_stage = True  # type: ignore[attr-defined]
+    return method
+
+
+class Lanes:
+    """Which parts of an update may run beside each other. Here: none do, all run in turn.
+
+    `beside(name)` begins work that nothing waits for until `join(name)`, or the end of a chunk of
+    updates. Work of one lane runs in order; it sees all that was begun before it outside of lanes.
+    """
+
+    def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
+        """`reads`: tensors made elsewhere that the work in the lane needs."""
+        del name, reads
+        return nullcontext()
+
+    def join(self, *names: str) -> None:
+        pass
+
+
 class Learner(ABC):
     """S members of one algorithm. It neither samples, logs, prints, saves nor evaluates."""
 
-    metrics: ClassVar[tuple[str, ...]]  # the names `update` gives back
+    lanes: Lanes
+
+    metrics: ClassVar[tuple[str, ...]]  # the names that updates record
     policy_network: Network  # reads "state", its last value is the action
     noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals an update takes, a member
     actor_every: int  # updates; every such update trains the actor
@@ -80,7 +102,23 @@ class Learner(ABC):
         seeds: Sequence[int],
         device: torch.device,
         dtype: torch.dtype,
-    ) -> None: ...
+    ) -> None:
+        del config, task
+        self.lanes = Lanes()
+        self.recorded = {
+            name: torch.zeros(len(seeds), device=device, dtype=dtype) for name in self.metrics
+        }
+
+    def record(self, active: Tensor | None, **metrics: Tensor) -> None:
+        """Keeps the latest metrics [S] of the active members; nothing is read from the device."""
+        for name, value in metrics.items():
+            assign(self.recorded[name], value, active)
+
+    def wrap_stages(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Replaces every stage by what `wrapper` makes of it."""
+        for name in dir(type(self)):
+            if getattr(getattr(type(self), name), "is_stage", False):
+                setattr(self, name, wrapper(getattr(self, name)))
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -94,8 +132,11 @@ class Learner(ABC):
         active: Tensor | None,
         *,
         train_actor: bool,
-    ) -> Update:
-        """One update of the active members [S] (None: all), a function of state, batch, noise."""
+    ) -> Tensor:
+        """One update of the active members [S] (None: all), a function of state, batch, noise.
+
+        Gives back the new priorities [S, B] of the batch's rows.
+        """
 
     @abstractmethod
     def copy_targets(self, active: Tensor | None) -> None:

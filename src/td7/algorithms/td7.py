@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, OnlineConfig, Update
+from td7.algorithms.base import Batch, Learner, OnlineConfig, stage
 from td7.architectures import Layer, Layout, Network
 from td7.checkpoints import CheckpointRule
 from td7.configs import hyper
@@ -129,6 +129,7 @@ class TD7(Learner):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
         self.config = config
         self.actor_every = config.actor_every
         self.target_every = config.target_every
@@ -143,7 +144,7 @@ class TD7(Learner):
         def trained(group: int, layout: Layout) -> Trained:
             generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
             flat = torch.from_numpy(initial(layout, generators))
-            return Trained(layout, flat.to(device, dtype))
+            return Trained(layout, flat.to(device, dtype), config.learning_rate)
 
         self.encoder = trained(0, self.sale.layout)
         self.critic = trained(1, Layout.of(self.critic_network))
@@ -182,27 +183,24 @@ class TD7(Learner):
         active: Tensor | None,
         *,
         train_actor: bool,
-    ) -> Update:
+    ) -> Tensor:
         """The paper's "TD7 Train Function", but for sampling and for the periodic copies."""
-        metrics = {"encoder_loss": self._train_encoder(batch, active)}
+        with self.lanes.beside("encoder", *batch):
+            self._train_encoder(batch, active)
+        with self.lanes.beside("embedding", *batch):
+            fixed_zs, fixed_zsa = self._fixed_embeddings(batch)
 
-        fixed = unflatten(self.sale.layout, self.fixed_encoder)
-        fixed_zs = self.sale.zs(fixed, batch.state)
-
-        y = self._value_target(batch, noise["target_policy"])
-        error = self._train_critic(batch, fixed, fixed_zs, y, active, metrics)
-        self._track_targets(y, active)
-
+        y = self._value_target(batch, noise["target_policy"], active)
+        # The last update's actor step still reads the critics.
+        self.lanes.join("embedding", "actor")
+        priorities = self._train_critic(batch, fixed_zs, fixed_zsa, y, active)
         if train_actor:
-            metrics["actor_loss"] = self._train_actor(batch, fixed, fixed_zs, active)
+            with self.lanes.beside("actor", *batch, fixed_zs):
+                self._train_actor(batch, fixed_zs, active)
+        return priorities
 
-        priorities = losses.lap_priority(
-            error, self.config.min_priority, self.config.priority_exponent
-        )
-        metrics["clip_min"], metrics["clip_max"] = self.clip_min, self.clip_max
-        return Update(priorities, metrics)
-
-    def _train_encoder(self, batch: Batch, active: Tensor | None) -> Tensor:
+    @stage
+    def _train_encoder(self, batch: Batch, active: Tensor | None) -> None:
         """(g(f(s), a) - |f(s')|x)^2; the target is the current encoder's."""
         next_zs = self.sale.zs(self.encoder.parameters, batch.next_state)
 
@@ -210,10 +208,22 @@ class TD7(Learner):
             zsa = self.sale.zsa(encoder, self.sale.zs(encoder, batch.state), batch.action)
             return (losses.encoder_loss(zsa, next_zs),)
 
-        return self.encoder.descend(loss, active, self.config.learning_rate)[0]
+        (encoder_loss,) = self.encoder.descend(loss, active)
+        self.record(active, encoder_loss=encoder_loss)
 
-    def _value_target(self, batch: Batch, noise: Tensor) -> Tensor:
-        """r + gamma clip(min Q_t(x), Qmin, Qmax), x = [z_{t-1}^{s'a'}, z_{t-1}^{s'}, s', a']."""
+    @stage
+    def _fixed_embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """z_t^s and z_t^sa, which the critics and the actor read."""
+        fixed = unflatten(self.sale.layout, self.fixed_encoder)
+        fixed_zs = self.sale.zs(fixed, batch.state)
+        return fixed_zs, self.sale.zsa(fixed, fixed_zs, batch.action)
+
+    @stage
+    def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
+        """y = r + gamma clip(min Q_t(x), Qmin, Qmax), x = [z_{t-1}^{s'a'}, z_{t-1}^{s'}, s', a'].
+
+        And Qmin <- min(Qmin, y), Qmax <- max(Qmax, y).
+        """
         c = self.config
         target_fixed = unflatten(self.sale.layout, self.target_fixed_encoder)
         target_actor = unflatten(self.actor.layout, self.target_actor)
@@ -228,44 +238,47 @@ class TD7(Learner):
         )
         next_zsa = self.sale.zsa(target_fixed, next_zs, next_action)
         next_q = self._q(target_critic, batch.next_state, next_action, next_zsa, next_zs)
-        return losses.value_target(
+        y = losses.value_target(
             batch.reward, batch.not_terminated, next_q, self.clip_min, self.clip_max, c.discount
         )
+        # Differs from paper: followed at every update, in use only from the next target copy on.
+        assign(self.target_seen_min, self.target_seen_min.minimum(y.flatten(1).amin(1)), active)
+        assign(self.target_seen_max, self.target_seen_max.maximum(y.flatten(1).amax(1)), active)
+        return y
 
+    @stage
     def _train_critic(
         self,
         batch: Batch,
-        fixed: Parameters,
         fixed_zs: Tensor,
+        fixed_zsa: Tensor,
         y: Tensor,
         active: Tensor | None,
-        metrics: dict[str, Tensor],
     ) -> Tensor:
-        """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; gives back their errors."""
-        fixed_zsa = self.sale.zsa(fixed, fixed_zs, batch.action)
+        """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; gives back LAP's priorities."""
+        c = self.config
 
         def loss(critic: Parameters) -> tuple[Tensor, ...]:
             q = self._q(critic, batch.state, batch.action, fixed_zsa, fixed_zs)
             error = q - y.unsqueeze(1)
-            return losses.lap_huber(error, self.config.min_priority), q, error
+            return losses.lap_huber(error, c.min_priority), q, error
 
-        critic_loss, q, error = self.critic.descend(loss, active, self.config.learning_rate)
-        metrics["critic_loss"] = critic_loss
-        metrics["value"] = losses.per_member_mean(q)
-        metrics["value_target"] = losses.per_member_mean(y)
-        metrics["td_error"] = losses.per_member_mean(error.abs())
-        return error
+        critic_loss, q, error = self.critic.descend(loss, active)
+        self.record(
+            active,
+            critic_loss=critic_loss,
+            value=losses.per_member_mean(q),
+            value_target=losses.per_member_mean(y),
+            td_error=losses.per_member_mean(error.abs()),
+            clip_min=self.clip_min,
+            clip_max=self.clip_max,
+        )
+        return losses.lap_priority(error, c.min_priority, c.priority_exponent)
 
-    def _track_targets(self, y: Tensor, active: Tensor | None) -> None:
-        """Qmin <- min(Qmin, y), Qmax <- max(Qmax, y)."""
-        # Differs from paper: followed at every update, in use only from the next target copy on.
-        assign(self.target_seen_min, self.target_seen_min.minimum(y.flatten(1).amin(1)), active)
-        assign(self.target_seen_max, self.target_seen_max.maximum(y.flatten(1).amax(1)), active)
-
-    def _train_actor(
-        self, batch: Batch, fixed: Parameters, fixed_zs: Tensor, active: Tensor | None
-    ) -> Tensor:
+    @stage
+    def _train_actor(self, batch: Batch, fixed_zs: Tensor, active: Tensor | None) -> None:
         """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean of both critics at a_pi = pi(z_t^s, s)."""
+        fixed = unflatten(self.sale.layout, self.fixed_encoder)
         critic = self.critic.parameters
 
         def loss(actor: Parameters) -> tuple[Tensor]:
@@ -274,7 +287,8 @@ class TD7(Learner):
             q = self._q(critic, batch.state, action, zsa, fixed_zs)
             return (losses.actor_loss(q, action, batch.action, self.config.cloning_weight),)
 
-        return self.actor.descend(loss, active, self.config.learning_rate)[0]
+        (actor_loss,) = self.actor.descend(loss, active)
+        self.record(active, actor_loss=actor_loss)
 
     def _q(
         self, critic: Parameters, state: Tensor, action: Tensor, zsa: Tensor, zs: Tensor
