@@ -70,13 +70,18 @@ class CudaLanes(Lanes):
         self._open: set[str] = set()
 
     def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
-        stream = self._streams.setdefault(name, torch.cuda.Stream())
+        stream = self._stream(name)
         stream.wait_stream(torch.cuda.current_stream())
         for tensor in reads:  # their memory is not to be used again before the lane is done
             tensor.record_stream(stream)
         self._open.add(name)
         context: AbstractContextManager[None] = torch.cuda.stream(stream)
         return context
+
+    def _stream(self, name: str) -> torch.cuda.Stream:
+        if name not in self._streams:
+            self._streams[name] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return self._streams[name]
 
     def join(self, *names: str) -> None:
         for name in self._open & set(names or self._open):
@@ -87,23 +92,25 @@ class CudaLanes(Lanes):
 class Fetch:
     """A small tensor on its way to the host."""
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: Tensor, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._event: torch.cuda.Event | None = None
         if tensor.device.type == "cuda":
             self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._host.copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.Event()
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
         else:
             self._host = tensor.clone()
 
     def is_ready(self) -> bool:
-        return self._event is None or self._event.query()
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def value(self) -> AnyFloat:
         """The numbers; waits for them if need be."""
         if self._event is not None:
             self._event.synchronize()
+        self._check()
         array: AnyFloat = self._host.numpy()
         return array
 
@@ -238,15 +245,15 @@ class Engine:
         slots = torch.tensor([[b <= i < e for b, e in bounds] for i in range(self.unit)])
         self._slots.copy_(slots.pin_memory(), non_blocking=True)
         self._graph.replay()
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._ahead.append(event)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """A unit of updates as one CUDA graph. Capturing it changes nothing: no slot is anyone's."""
+        """A unit of updates as one CUDA graph; capturing changes nothing: no slot is anyone's."""
         self._slots.zero_()
         self.learner.lanes = CudaLanes()
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # compiles, and lets libraries set themselves up
             self._masked_unit()
@@ -271,21 +278,22 @@ class Engine:
         return Fetch(self._metrics()[member])
 
     def fetch_policy(self, member: int) -> Fetch:
-        """The flat weights that act for the member after the updates given so far."""
-        return Fetch(self.learner.policies()[member])
+        """The flat weights that act for the member after the updates given so far.
 
-    def fetch_faults(self, member: int) -> Fetch:
-        """For `raise_faults`."""
-        return Fetch(self._broken[member])
+        Its value raises if one of the member's losses or values was not finite.
+        """
+        faults = Fetch(self._broken[member])
 
-    def raise_faults(self, member: int, faults: AnyFloat) -> None:
-        """Raises if one of the member's losses or values was not finite."""
-        found = {int(n): name for n, name in zip(faults, self.learner.metrics, strict=True) if n}
-        if found:
-            update = min(found)
-            raise RunError(
-                f"seed {self.seeds[member]}, by update {update}: {found[update]} is not finite"
-            )
+        def check() -> None:
+            pairs = zip(faults.value().tolist(), self.learner.metrics, strict=True)
+            found = [(update, name) for update, name in pairs if update]
+            if found:
+                update, name = min(found, key=lambda fault: fault[0])
+                raise RunError(
+                    f"seed {self.seeds[member]}, by update {update}: {name} is not finite"
+                )
+
+        return Fetch(self.learner.policies()[member], check)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -42,7 +42,7 @@ def apply(network: Network, parameters: Mapping[str, Tensor], **inputs: Tensor) 
         x = torch.bmm(x, weight) + bias.unsqueeze(1)
         values[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x))
     output = values[network.output]
-    return output if heads == 1 else output.unflatten(0, (-1, heads))
+    return output if heads == 1 else output.view(-1, heads, *output.shape[1:])
 
 
 def _joined(parts: Sequence[Tensor], width: int) -> Tensor:

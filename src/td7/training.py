@@ -9,6 +9,7 @@ import json
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -33,15 +34,13 @@ from td7.collection import (
     executor,
 )
 from td7.configs import with_values
-from td7.engine import Engine
+from td7.engine import Engine, Fetch
 from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import RunFolder, versions
 from td7.snapshots import Snapshot, Snapshots
-from td7.types import AnyFloat, RowLayout, Task, TaskSpec
-
-CHUNK = 25  # updates at most between two looks at the clock, the workers and the signals
+from td7.types import RowLayout, Task, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,9 @@ class OnlineTraining:
             self.engine = Engine(self.learner, self.replay, c.batch_size, config.seeds)
             self.members = [Member(seed) for seed in config.seeds]
             self.checkpoints = list(self.learner.policies().cpu().numpy())
-            self._policies: list[AnyFloat | None] = [None] * len(self.members)
+            # What acts for each member now, or is on its way; None while it is being trained.
+            self._policies: list[Fetch | None] = [None] * len(self.members)
+            self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
             self.executor = executor(config.task, self.learner.policy_network, workers)
             self._restore(self.snapshots.load())
         self._steps_before = sum(member.steps for member in self.members)
@@ -178,8 +179,7 @@ class OnlineTraining:
             with self._signals():
                 while not self._is_finished():
                     self._give_tasks()
-                    training = any(member.owed for member in self.members)
-                    for done in self.executor.completed(block=not training):
+                    for done in self.executor.completed(block=self._must_wait()):
                         self._take(done)
                     self._train()
                     self.progress.show(self.status)
@@ -199,6 +199,10 @@ class OnlineTraining:
         self.executor.close()
         self.folder.close()
 
+    def _must_wait(self) -> bool:
+        """Nothing can be done before a worker answers."""
+        return all(member.collecting or member.finished for member in self.members)
+
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending
 
@@ -214,13 +218,18 @@ class OnlineTraining:
                 member.finished = True
                 continue
             c = self.config.hyperparameters
-            is_random = member.steps < c.random_steps
+            policy = None
+            if member.steps >= c.random_steps:
+                fetch = self._policy(m)
+                if not fetch.is_ready():
+                    continue
+                policy = fetch.value()
             self.executor.submit(
                 EpisodeTask(
                     seed=member.seed,
                     episode=member.episodes,
                     limit=self.config.steps - member.steps,
-                    policy=None if is_random else self._policy(m),
+                    policy=policy,
                     exploration_noise=c.exploration_noise,
                 )
             )
@@ -291,33 +300,37 @@ class OnlineTraining:
         rule = self.config.hyperparameters.checkpoint_rule
         before = list(self.engine.updates)
         with self.clock.phase("update"):
-            self.engine.advance([self._stretch(m) for m in range(len(self.members))])
+            self.engine.advance([self._wanted(m) for m in range(len(self.members))])
         for m, member in enumerate(self.members):
             updates = self.engine.updates[m]
             if updates == before[m]:
                 continue
             member.owed -= updates - before[m]
             member.assessment = after_updates(rule, member.assessment, updates)
-            self._policies[m] = None
+            self._policies[m] = None if member.owed else self.engine.fetch_policy(m)
             if updates % self.config.metrics_every == 0:
-                metrics = [repr(value) for value in self.engine.metrics(m).values()]
-                row = (member.seed, member.steps, updates, *metrics)
-                self.folder.tables["metrics"].append([row])
-            if member.owed == 0:
-                self.engine.check()
+                metrics = self.engine.fetch_metrics(m)
+                self._metrics.append((member.seed, member.steps, updates, metrics))
+        self._write_metrics(wait=False)
 
-    def _stretch(self, m: int) -> int:
+    def _wanted(self, m: int) -> int:
         """Updates of a member until something is due that concerns it."""
         every = self.config.metrics_every
-        to_metrics = every - self.engine.updates[m] % every
-        return min(self.members[m].owed, to_metrics, CHUNK)
+        return min(self.members[m].owed, every - self.engine.updates[m] % every)
 
-    def _policy(self, m: int) -> AnyFloat:
+    def _write_metrics(self, *, wait: bool) -> None:
+        """Rows of the metrics that have arrived; with `wait`, of all."""
+        while self._metrics and (wait or self._metrics[0][-1].is_ready()):
+            *key, fetch = self._metrics.popleft()
+            row = (*key, *(repr(float(value)) for value in fetch.value()))
+            self.folder.tables["metrics"].append([row])
+
+    def _policy(self, m: int) -> Fetch:
         """The flat weights that act for a member now."""
-        policy = self._policies[m]
-        if policy is None:
-            policy = self._policies[m] = self.learner.policies()[m].cpu().numpy()
-        return policy
+        fetch = self._policies[m]
+        if fetch is None:
+            fetch = self._policies[m] = self.engine.fetch_policy(m)
+        return fetch
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -331,6 +344,7 @@ class OnlineTraining:
 
     def _save(self) -> None:
         """A snapshot of this moment, and the policies beside it."""
+        self._write_metrics(wait=True)
         now = time.monotonic()
         self.clock.add("total", now - self._counted)
         self._counted = now
