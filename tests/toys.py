@@ -49,4 +49,29 @@ class Point(gymnasium.Env[Array, Array]):
         return self._x.copy(), reward, bool(np.abs(self._x[0]) > 2.0), False, {}
 
 
-gymnasium.register("Point-v0", entry_point=Point, max_episode_steps=20)
+gymnasium.register("Point-v0", entry_point="toys:Point", max_episode_steps=20)
+
+
+class Count(gymnasium.Env[Array, Array]):
+    """Observes how many steps were made, each worth 1; ends for good at step `ends_at`, if any."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = Box(-1.0, 1.0, (1,), np.float64)
+
+    def __init__(self, ends_at: int = 0) -> None:
+        self._ends_at = ends_at
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return np.array([float(self._steps)]), 1.0, self._steps == self._ends_at, False, {}
+
+
+gymnasium.register("Count-v0", entry_point="toys:Count", max_episode_steps=5)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -29,21 +30,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives back the exit status."""
     try:
-        words = sys.argv[1:] if argv is None else list(argv)
-        parser, commands = _parser()
-        if not words:
-            parser.print_help()
-            return 0
-        if not words[0].startswith("-") and words[0] not in commands:
-            raise unknown("command", words[0], commands)
-        options, rest = parser.parse_known_args(words)
-        if rest:
-            own = commands[words[0]]
-            if rest[0].startswith("-"):
-                raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
-            raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
-        command: Callable[[argparse.Namespace], int] = options.command
-        return command(options)
+        return _run(sys.argv[1:] if argv is None else list(argv))
     except InputError as error:
         return _failed(error, 2)
     except RunError as error:
@@ -51,8 +38,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("interrupted", 130)
     except BrokenPipeError:  # `td7 list tasks | head`
-        sys.stderr.close()
+        # Python flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, say
+        return _failed(error, 1)
+
+
+def _run(words: Sequence[str]) -> int:
+    parser, commands = _parser()
+    if not words:
+        parser.print_help()
+        return 0
+    if not words[0].startswith("-") and words[0] not in commands:
+        raise unknown("command", words[0], commands)
+    try:
+        options, rest = parser.parse_known_args(words)
+    except SystemExit:  # --help or --version, which has been answered
+        return 0
+    own = commands.get(words[0], parser)
+    if rest and rest[0].startswith("-"):
+        raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
+    if rest:
+        raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
+    if not hasattr(options, "command"):
+        raise unknown("command", words[0], commands)
+    command: Callable[[argparse.Namespace], int] = options.command
+    status = command(options)
+    sys.stdout.flush()
+    return status
 
 
 def _failed(message: object, status: int) -> int:
@@ -175,15 +189,14 @@ def _train(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     from td7.api import resume
-    from td7.configs import parse
 
     return _finish_training(
         lambda: resume(
             options.dir,
-            steps=None if options.steps is None else parse("steps", options.steps, int),
+            steps=options.steps,
             set=options.set,
-            workers=parse("workers", options.workers, int),
-            snapshot_every=parse("snapshot_every", options.snapshot_every, float),
+            workers=options.workers,
+            snapshot_every=options.snapshot_every,
             quiet=options.quiet,
         ),
         quiet=options.quiet,

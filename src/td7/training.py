@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,6 @@ from td7.collection import (
     EvaluationTask,
     executor,
 )
-from td7.configs import with_values
 from td7.engine import Engine
 from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
@@ -61,18 +60,6 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
-        config = algorithm(data["algorithm"]).config
-        return cls(
-            **{
-                **data,
-                "task": Task(**data["task"]),
-                "seeds": tuple(data["seeds"]),
-                "hyperparameters": with_values(config, data["hyperparameters"]),
-            }
-        )
 
 
 @dataclass
@@ -149,8 +136,9 @@ class OnlineTraining:
         self._snapshot_every = snapshot_every
         self._signal: int | None = None
         chosen = algorithm(config.algorithm)
-        with self.clock.phase("setup"):
+        with self.clock.phase("setup"), ExitStack() as opened:
             self.folder = RunFolder(path, chosen.learner.metrics)
+            opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
             device = torch.device(config.device)
@@ -168,7 +156,9 @@ class OnlineTraining:
             self.checkpoints = list(self.learner.policies().cpu().numpy())
             self._policies: list[AnyFloat | None] = [None] * len(self.members)
             self.executor = executor(config.task, self.learner.policy_network, workers)
+            opened.callback(self.executor.close)
             self._restore(self.snapshots.load())
+            self._opened = opened.pop_all()
         self._steps_before = sum(member.steps for member in self.members)
         self._started = self._counted = self._last_snapshot = time.monotonic()
 
@@ -196,8 +186,7 @@ class OnlineTraining:
             self.close()
 
     def close(self) -> None:
-        self.executor.close()
-        self.folder.close()
+        self._opened.close()
 
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending

@@ -1,0 +1,159 @@
+"""The NumPy actor that plays is the PyTorch network that learns."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from td7 import actors, networks
+from td7.actors import Actor
+from td7.algorithms import ALGORITHMS
+from td7.algorithms.base import Batch, Learner
+from td7.algorithms.td7 import TD7, TD7Config
+from td7.architectures import Layer, Layout, Network, from_json, to_json
+from td7.types import Task, TaskSpec
+
+TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0, -1.0), (1.0, 1.0), None)
+CPU = torch.device("cpu")
+SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 32}
+TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
+
+
+def learner(name: str, dtype: torch.dtype) -> Learner:
+    """Two members of an algorithm at a small size."""
+    chosen = ALGORITHMS[name]
+    known = {f.name for f in dataclasses.fields(chosen.config)}
+    config = chosen.config(**{k: v for k, v in SMALL.items() if k in known})
+    return chosen.learner(config, TASK, [0, 1], CPU, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_numpy_acts_as_pytorch(name: str, dtype: torch.dtype) -> None:
+    """For one state and for many, of every algorithm's policy."""
+    made = learner(name, dtype)
+    layout = Layout.of(made.policy_network)
+    flat = made.policies()
+    states = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    expected = networks.apply(
+        made.policy_network, networks.unflatten(layout, flat), state=states
+    ).numpy()
+    assert expected.shape == (2, 7, 2)
+    assert np.abs(expected).max() <= 1
+    for m in range(2):
+        actor = Actor(made.policy_network, flat[m].numpy())
+        many = actor(states[m].numpy())
+        assert many.dtype == expected.dtype
+        assert_allclose(many, expected[m], rtol=0, atol=TOLERANCE[dtype])
+        for state, action in zip(states[m].numpy(), expected[m], strict=True):
+            assert_allclose(actor(state), action, rtol=0, atol=TOLERANCE[dtype])
+    assert not np.allclose(expected[0], expected[1])
+
+
+def test_the_policy_is_the_fixed_encoders_f_and_the_actor() -> None:
+    """After training, when the encoder has moved on from the fixed one."""
+    td7 = TD7(TD7Config(**SMALL), TASK, [0, 1], CPU, torch.float64)
+    random = torch.Generator().manual_seed(0)
+    batch = Batch(*(torch.randn(2, 32, n, generator=random).double() for n in (5, 2, 5, 1, 1)))
+    noise = {"target_policy": torch.zeros(2, 32, 2, dtype=torch.float64)}
+    td7.update(batch, noise, None, train_actor=True)
+    td7.copy_targets(None)
+    td7.update(batch, noise, None, train_actor=True)
+    td7.update(batch, noise, None, train_actor=True)
+
+    f_size = Layout.of(td7.sale.f).size
+    assert torch.equal(td7.policies()[:, :f_size], td7.fixed_encoder[:, :f_size])
+    assert torch.equal(td7.policies()[:, f_size:], td7.actor.flat)
+    assert not torch.equal(td7.fixed_encoder, td7.encoder.flat)
+    assert not torch.equal(td7.fixed_encoder, td7.target_fixed_encoder)
+
+    # And that is what acts: pi(f(s), s) from the parts.
+    fixed = networks.unflatten(td7.sale.layout, td7.fixed_encoder)
+    zs = td7.sale.zs(fixed, batch.state)
+    pi = networks.apply(td7.actor_network, td7.actor.parameters, state=batch.state, zs=zs)
+    for m in range(2):
+        actor = Actor(td7.policy_network, td7.policies()[m].numpy())
+        assert_allclose(actor(batch.state[m].numpy()), pi[m], atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("table", ["NORMS", "ACTIVATIONS"])
+def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) -> None:
+    """The same names and numbers, and no warning at the ends of what a float holds."""
+    random = np.random.default_rng(0).standard_normal((50, 8)).astype(dtype)
+    extreme = np.array(
+        [
+            np.zeros(8),
+            [1e-30, -1e-30] * 4,
+            [1e-9, -2e-9] * 4,
+            [-1e-4, 1e4] * 4,
+            [-100.0, 100.0] * 4,
+            [-1e30, 1e30] * 4,
+            [-1e30, 0.0, 1e-30, 1.0] * 2,
+        ],
+        dtype,
+    )
+    rtol = 1e-5 if dtype is np.float32 else 1e-12
+    in_numpy, in_torch = getattr(actors, table), getattr(networks, table)
+    assert in_numpy.keys() == in_torch.keys()
+    for name in in_torch:
+        for x in (random, extreme):
+            result = in_numpy[name](x)
+            expected = in_torch[name](torch.from_numpy(x))
+            assert result.dtype == dtype, name
+            assert_allclose(result, expected, rtol=rtol, err_msg=name)
+
+
+def test_flat_weights_there_and_back() -> None:
+    """Both sides cut the same flat vector at the same places."""
+    td7 = TD7(TD7Config(**SMALL), TASK, [0, 1], CPU, torch.float64)
+    for network in (td7.policy_network, td7.critic_network):
+        layout = Layout.of(network)
+        flat = torch.arange(2.0 * layout.size).reshape(2, -1)
+        stacked = networks.unflatten(layout, flat)
+        assert torch.equal(networks.flatten(layout, stacked), flat)
+        for m in range(2):
+            solo = actors.unflatten(layout, flat[m].numpy())
+            assert solo.keys() == stacked.keys()
+            for name, weight in solo.items():
+                assert_array_equal(weight, stacked[name][m])
+            assert_array_equal(actors.flatten(layout, solo), flat[m])
+
+
+def test_a_layout_by_hand() -> None:
+    """Weights [in, out] before biases, layer by layer; two heads have an axis of their own."""
+    network = Network({"x": 2, "y": 1}, (Layer("h", ("x", "y"), 4), Layer("out", ("h", "x"), 1)))
+    twins = dataclasses.replace(network, heads=2)
+
+    def rows(of: Network) -> list[tuple[str, tuple[int, ...], int, int]]:
+        return [(p.name, p.shape, p.fan_in, p.offset) for p in Layout.of(of).parameters]
+
+    assert rows(network) == [
+        ("h.weight", (3, 4), 3, 0),
+        ("h.bias", (4,), 3, 12),
+        ("out.weight", (6, 1), 6, 16),
+        ("out.bias", (1,), 6, 22),
+    ]
+    assert rows(twins) == [
+        ("h.weight", (2, 3, 4), 3, 0),
+        ("h.bias", (2, 4), 3, 24),
+        ("out.weight", (2, 6, 1), 6, 32),
+        ("out.bias", (2, 1), 6, 44),
+    ]
+    assert (Layout.of(network).size, Layout.of(twins).size) == (23, 46)
+
+
+def test_a_weight_of_another_shape_is_refused() -> None:
+    layout = Layout.of(Network({"x": 2}, (Layer("y", ("x",), 3),)))
+    weights = {"y.weight": np.zeros((3, 2)), "y.bias": np.zeros(3)}
+    with pytest.raises(ValueError, match=r"y\.weight has shape \(3, 2\), not \(2, 3\)"):
+        actors.flatten(layout, weights)
+
+
+def test_networks_survive_json() -> None:
+    td7 = TD7(TD7Config(**SMALL), TASK, [0], CPU, torch.float32)
+    for network in (td7.policy_network, td7.critic_network, td7.sale.g):
+        assert from_json(json.loads(json.dumps(to_json(network)))) == network

@@ -1,0 +1,107 @@
+"""The checkpoint rule, worked through by hand: returns in, verdicts and updates owed out."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from td7.algorithms.td7 import TD7Config
+from td7.checkpoints import Assessment, CheckpointRule, Verdict, after_updates, assess
+
+GO_ON, TRAIN, CHECKPOINT = Verdict.GO_ON, Verdict.TRAIN, Verdict.CHECKPOINT
+RULE = CheckpointRule(early_episodes=1, late_episodes=3, early_updates=100, reset_weight=0.9)
+START = Assessment()
+LATE = Assessment(best_min_return=10.0, late=True)
+
+
+def play(
+    start: Assessment, *returns: float, rule: CheckpointRule = RULE
+) -> tuple[Assessment, list[tuple[Verdict, int]]]:
+    """Episode i is 100 + i steps long, so that a sum of lengths tells which were counted."""
+    now, verdicts = start, []
+    for i, episode_return in enumerate(returns):
+        now, verdict, owed = assess(rule, now, episode_return, 100 + i)
+        verdicts.append((verdict, owed))
+    return now, verdicts
+
+
+def test_td7s_rule_is_the_papers() -> None:
+    assert TD7Config().checkpoint_rule == CheckpointRule(1, 20, 750_000, 0.9)
+
+
+def test_early_every_episode_is_an_assessment_and_a_tie_updates() -> None:
+    now, verdicts = play(START, 5.0, 3.0, 5.0, 7.0)
+    assert verdicts == [(CHECKPOINT, 100), (TRAIN, 101), (CHECKPOINT, 102), (CHECKPOINT, 103)]
+    assert now == Assessment(best_min_return=7.0)
+
+
+def test_the_first_policy_is_a_checkpoint_however_bad() -> None:
+    now, verdicts = play(START, -1e9)
+    assert verdicts == [(CHECKPOINT, 100)]
+    assert now.best_min_return == -1e9
+
+
+def test_a_worse_episode_does_not_lower_the_best() -> None:
+    assert play(START, 5.0, 3.0)[0] == Assessment(best_min_return=5.0)
+
+
+def test_late_the_worst_of_all_episodes_counts_and_their_steps_add_up() -> None:
+    now, verdicts = play(LATE, 12.0, 11.0, 13.0)
+    assert verdicts == [(GO_ON, 0), (GO_ON, 0), (CHECKPOINT, 100 + 101 + 102)]
+    assert now == replace(LATE, best_min_return=11.0)
+
+
+def test_between_episodes_the_assessment_remembers() -> None:
+    now, _ = play(LATE, 12.0, 11.0)
+    assert now == replace(LATE, episodes=2, steps=201, min_return=11.0)
+
+
+def test_late_a_bad_episode_ends_the_assessment_at_once() -> None:
+    now, verdicts = play(LATE, 12.0, 9.0)
+    assert verdicts == [(GO_ON, 0), (TRAIN, 100 + 101)]
+    assert now == LATE  # nothing of it stays: neither its minimum nor its steps
+
+
+def test_late_a_bad_last_episode_is_no_checkpoint() -> None:
+    assert play(LATE, 12.0, 12.0, 9.0)[1][-1] == (TRAIN, 303)
+
+
+def test_late_a_tie_goes_on_and_updates() -> None:
+    now, verdicts = play(LATE, 10.0, 10.0, 10.0)
+    assert [verdict for verdict, _ in verdicts] == [GO_ON, GO_ON, CHECKPOINT]
+    assert now == LATE
+
+
+def test_assessments_follow_each_other() -> None:
+    """Each verdict but GO_ON starts a new one with a new minimum and its own steps."""
+    now, verdicts = play(LATE, 9.0, 11.0, 12.0, 11.5, 10.0, 12.0, 12.0, 12.0)
+    assert verdicts == [
+        (TRAIN, 100),
+        (GO_ON, 0),
+        (GO_ON, 0),
+        (CHECKPOINT, 101 + 102 + 103),  # best 11
+        (TRAIN, 104),
+        (GO_ON, 0),
+        (GO_ON, 0),
+        (CHECKPOINT, 105 + 106 + 107),
+    ]
+    assert now == replace(LATE, best_min_return=12.0)
+
+
+def test_early_assessments_can_be_longer_too() -> None:
+    _, verdicts = play(START, 5.0, 6.0, 7.0, rule=replace(RULE, early_episodes=2))
+    assert verdicts == [(GO_ON, 0), (CHECKPOINT, 201), (GO_ON, 0)]
+
+
+def test_the_late_stage_starts_at_early_updates_and_the_weight_comes_once() -> None:
+    early = Assessment(best_min_return=10.0)
+    assert after_updates(RULE, early, 99) == early
+    late = after_updates(RULE, early, 100)
+    assert late == replace(LATE, best_min_return=9.0)
+    assert after_updates(RULE, late, 101) == late
+    assert after_updates(RULE, early, 1000) == late  # also where 100 itself was not looked at
+
+
+@pytest.mark.parametrize(("before", "after"), [(-10.0, -9.0), (0.0, 0.0), (-math.inf, -math.inf)])
+def test_a_best_below_0_is_multiplied_as_it_is(before: float, after: float) -> None:
+    assert after_updates(RULE, Assessment(best_min_return=before), 100).best_min_return == after
