@@ -243,6 +243,7 @@ def shown(**changed: Any) -> dict[str, Any]:
         metrics_every=1000,
         device="cpu",
         precision="float64",
+        engine="eager",
     )
     with TemporaryDirectory() as folder:
         path = Path(folder)

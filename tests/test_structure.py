@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "td7"
 
 # Each module may import only those above it.
-ORDER = """
-errors files types streams configs architectures environments actors evaluation collection
-policies videos networks losses targets optimisers representations checkpoints
-algorithms.base algorithms.td7 algorithms replay engine runs snapshots progress training
-report api cli __main__
-""".split()
+ORDER = [
+    *("errors", "files", "types", "streams", "configs", "architectures", "environments", "actors"),
+    *("evaluation", "collection", "policies", "videos", "networks", "losses", "targets"),
+    *("optimisers", "representations", "checkpoints", "algorithms.base", "algorithms.td7"),
+    *("algorithms", "replay", "engine", "runs", "snapshots", "progress", "training", "plain"),
+    *("bench", "report", "api", "cli", "__main__"),
+]
 
 
 def _modules() -> dict[str, Path]:

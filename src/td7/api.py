@@ -9,17 +9,20 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from td7 import policies, runs
-from td7.configs import check, hyper, parse, with_settings, with_values
+from td7.configs import check, hyper, named, parse, with_settings, with_values
 from td7.environments import describe, make
 from td7.errors import InputError, unknown
 from td7.evaluation import evaluate as play
-from td7.types import Task
+from td7.types import Task, TaskSpec
 from td7.videos import record
+
+if TYPE_CHECKING:
+    from td7.training import RunConfig
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class TrainOptions:
         at_least=0,
     )
     precision: str = hyper("float32", "of the learner: float32 or float64", group="Hardware")
+    engine: str = hyper(
+        "auto",
+        "how updates run: auto, eager, compiled or graph (auto: graph on cuda, eager on cpu)",
+        group="Hardware",
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -132,6 +140,24 @@ train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for he
 
 def start(options: TrainOptions) -> Run:
     """A new run: everything is checked before anything is written."""
+    config = run_config(options)
+    spec = describe(config.task)
+    path = Path(options.out) if options.out else _default_folder(config.algorithm, options.env)
+    record = {
+        **config.to_json(),
+        "versions": runs.versions(),
+        "hardware": hardware(config.device),
+        "command": runs.command(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    runs.create(path, record)
+    return _run(
+        config, spec, path, record, options.workers, options.snapshot_every, quiet=options.quiet
+    )
+
+
+def run_config(options: TrainOptions) -> "RunConfig":
+    """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
     from td7.training import RunConfig
 
@@ -139,7 +165,7 @@ def start(options: TrainOptions) -> Run:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     chosen = algorithm(options.algorithm)
     make_config = with_values if isinstance(options.set, Mapping) else with_settings
-    config = RunConfig(
+    return RunConfig(
         algorithm=chosen.name,
         task=Task(options.env, environment_kwargs(options.env_kwargs)),
         seeds=parse_seeds(options.seeds),
@@ -150,18 +176,8 @@ def start(options: TrainOptions) -> Run:
         metrics_every=options.metrics_every,
         device=choose_device(options.device),
         precision=one_of("precision", options.precision, ("float32", "float64")),
+        engine=choose_engine(options.engine, choose_device(options.device)),
     )
-    spec = describe(config.task)
-    path = Path(options.out) if options.out else _default_folder(chosen.name, options.env)
-    record = {
-        **config.to_json(),
-        "versions": runs.versions(),
-        "hardware": hardware(config.device),
-        "command": runs.command(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-    runs.create(path, record)
-    return _run(config, spec, path, options.workers, options.snapshot_every, quiet=options.quiet)
 
 
 def resume(
@@ -181,12 +197,17 @@ def resume(
 
     path = Path(path)
     record = runs.read_config(path)
-    names = [f.name for f in dataclasses.fields(RunConfig)]
     try:
-        config = RunConfig.from_json({name: record[name] for name in names})
+        task, hyperparameters = record["task"], dict(record["hyperparameters"])
+        values = {"env": task["id"], "env_kwargs": task["kwargs"], "set": hyperparameters}
+        for f in dataclasses.fields(RunConfig):
+            if f.name not in ("task", "hyperparameters"):
+                values[f.name] = record[f.name]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    given = set if isinstance(set, Mapping) else dict(word.partition("=")[::2] for word in set)
+    options = train_options({**values, "workers": workers, "snapshot_every": snapshot_every})
+    config = run_config(options)
+    given = set if isinstance(set, Mapping) else named(set)
     if given:
         changed = with_values(
             type(config.hyperparameters),
@@ -194,32 +215,42 @@ def resume(
         )
         check_same(dataclasses.asdict(changed), dataclasses.asdict(config.hyperparameters))
     if steps is not None:
+        steps = parse("steps", steps, int)
         check_same({"steps": steps}, {"steps": config.steps})
         config = dataclasses.replace(config, steps=steps)
-    if config.device == "cuda" and choose_device("auto") != "cuda":
-        raise InputError(f"{path} was trained on a CUDA device, and there is none here")
     spec = describe(config.task)
-    if steps is not None:
-        runs.write_config(path, {**record, "steps": steps})
-    return _run(config, spec, path, workers, snapshot_every, quiet=quiet)
+    return _run(config, spec, path, record, options.workers, options.snapshot_every, quiet=quiet)
 
 
 def _run(
-    config: Any, spec: Any, path: Path, workers: int, snapshot_every: float, *, quiet: bool
+    config: "RunConfig",
+    spec: TaskSpec,
+    path: Path,
+    record: Mapping[str, Any],
+    workers: int,
+    snapshot_every: float,
+    *,
+    quiet: bool,
 ) -> Run:
     from td7.progress import progress
     from td7.training import OnlineTraining
 
     shown = progress(quiet=quiet)
     try:
-        shown.say(
-            f"{config.algorithm} on {config.task.id}, seeds "
-            f"{','.join(map(str, config.seeds))}, {config.steps:,} steps, {config.device} → {path}"
-        )
         training = OnlineTraining(
             config, spec, path, shown, workers=workers, snapshot_every=snapshot_every
         )
-        training.run()
+        try:
+            if config.steps != record["steps"]:  # extended; the folder is ours from here on
+                runs.write_config(path, {**record, "steps": config.steps})
+            seeds = ",".join(map(str, config.seeds))
+            shown.say(
+                f"{config.algorithm} on {config.task.id}, seeds {seeds}, {config.steps:,} steps, "
+                f"{config.device} → {path}"
+            )
+            training.run()
+        finally:
+            training.close()
     finally:
         shown.close()
     return Run(path)
@@ -240,15 +271,19 @@ def evaluate(
     if episodes < 1:
         raise InputError(f"episodes must be at least 1, given {episodes}")
     config = runs.read_config(Path(path))
-    seeds = config["seeds"] if seed is None else [seed]
+    try:
+        seeds = parse_seeds(config["seeds"]) if seed is None else (seed,)
+        steps, every = config["steps"], config["evaluate_every"]
+        step = steps // every * every
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise InputError(f"{Path(path) / 'config.json'} is damaged: {error!r}") from None
     found = {s: load(path, s) for s in seeds}
     if video:
-        first = seeds[0]
-        record(found[first], Path(video), seed=first, step=config["steps"])
+        record(found[seeds[0]], Path(video), seed=seeds[0], step=step)
     rows = []
     for s, policy in found.items():
         environment = make(policy.spec.task)
-        results = play(environment, policy.actor, seed=s, step=config["steps"], episodes=episodes)
+        results = play(environment, policy.actor, seed=s, step=step, episodes=episodes)
         rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
         environment.close()
     return pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
@@ -311,6 +346,17 @@ def choose_device(given: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     if given == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu")
+    return given
+
+
+def choose_engine(given: str, device: str) -> str:
+    from td7.engine import MODES
+
+    one_of("engine", given, ("auto", *MODES))
+    if given == "auto":
+        return "graph" if device == "cuda" else "eager"
+    if given == "graph" and device != "cuda":
+        raise InputError("engine graph needs a CUDA device; allowed on cpu: eager, compiled")
     return given
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -29,21 +30,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives back the exit status."""
     try:
-        words = sys.argv[1:] if argv is None else list(argv)
-        parser, commands = _parser()
-        if not words:
-            parser.print_help()
-            return 0
-        if not words[0].startswith("-") and words[0] not in commands:
-            raise unknown("command", words[0], commands)
-        options, rest = parser.parse_known_args(words)
-        if rest:
-            own = commands[words[0]]
-            if rest[0].startswith("-"):
-                raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
-            raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
-        command: Callable[[argparse.Namespace], int] = options.command
-        return command(options)
+        return _run(sys.argv[1:] if argv is None else list(argv))
     except InputError as error:
         return _failed(error, 2)
     except RunError as error:
@@ -51,8 +38,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("interrupted", 130)
     except BrokenPipeError:  # `td7 list tasks | head`
-        sys.stderr.close()
+        # Python flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, say
+        return _failed(error, 1)
+
+
+def _run(words: Sequence[str]) -> int:
+    parser, commands = _parser()
+    if not words:
+        parser.print_help()
+        return 0
+    if not words[0].startswith("-") and words[0] not in commands:
+        raise unknown("command", words[0], commands)
+    try:
+        options, rest = parser.parse_known_args(words)
+    except SystemExit:  # --help or --version, which has been answered
+        return 0
+    own = commands.get(words[0], parser)
+    if rest and rest[0].startswith("-"):
+        raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
+    if rest:
+        raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
+    if not hasattr(options, "command"):
+        raise unknown("command", words[0], commands)
+    command: Callable[[argparse.Namespace], int] = options.command
+    status = command(options)
+    sys.stdout.flush()
+    return status
 
 
 def _failed(message: object, status: int) -> int:
@@ -106,6 +120,19 @@ def _parser() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
 
     listing = command("list", _list, "what there is: algorithms with their hyperparameters, tasks")
     listing.add_argument("what", metavar="algorithms|tasks")
+
+    bench = command("bench", _bench, "measure updates a second, beside a plain program")
+    for flag, default, text in (
+        ("--seeds", "1,10", "numbers of seeds, side by side"),
+        ("--engines", "auto", "of eager, compiled, graph"),
+        ("--rows", "100_000", "replay sizes"),
+        ("--env", "HalfCheetah-v4", "the task whose sizes are taken"),
+        ("--device", "auto", "auto, cpu or cuda"),
+        ("--seconds", "10", "time for each candidate; all take turns"),
+        ("--out", "results/bench", "folder for the figures, as JSON"),
+    ):
+        shown = f"{text} (default: {default})"
+        bench.add_argument(flag, metavar=flag[2:].upper(), default=default, help=shown)
 
     return parser, commands.choices  # type: ignore[return-value]  # name: parser
 
@@ -175,15 +202,14 @@ def _train(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     from td7.api import resume
-    from td7.configs import parse
 
     return _finish_training(
         lambda: resume(
             options.dir,
-            steps=None if options.steps is None else parse("steps", options.steps, int),
+            steps=options.steps,
             set=options.set,
-            workers=parse("workers", options.workers, int),
-            snapshot_every=parse("snapshot_every", options.snapshot_every, float),
+            workers=options.workers,
+            snapshot_every=options.snapshot_every,
             quiet=options.quiet,
         ),
         quiet=options.quiet,
@@ -232,6 +258,55 @@ def _evaluate(options: argparse.Namespace) -> int:
     Console().print(returns(episodes))
     if options.video:
         print(f"video: {options.video}")
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    import time
+
+    from rich.console import Console
+
+    from td7 import bench
+    from td7.api import choose_device, choose_engine
+    from td7.configs import parse
+    from td7.environments import describe
+    from td7.files import write_json
+    from td7.types import Task
+
+    device = choose_device(options.device)
+
+    def numbers(name: str, words: str) -> list[int]:
+        found = [parse(name, word, int) for word in words.split(",")]
+        if min(found) < 1:
+            raise InputError(f"{name} must be at least 1, given {min(found)}")
+        return found
+
+    engines = [choose_engine(word, device) for word in options.engines.split(",")]
+    if options.engines == "auto":
+        engines = ["eager", "compiled" if device == "cpu" else "graph"]
+    spec = describe(Task(options.env))
+    results = bench.measure(
+        spec,
+        seeds=numbers("seeds", options.seeds),
+        engines=engines,
+        rows=numbers("rows", options.rows),
+        device=device,
+        seconds=parse("seconds", options.seconds, float),
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    Console().print(bench.table(results, f"TD7 updates, sizes of {options.env}, {device}"))
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{device}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    data = {
+        "env": options.env,
+        "machine": bench.machine(device),
+        "results": [
+            {**vars(r), "seed_updates_per_second": r.seed_updates_per_second} for r in results
+        ],
+    }
+    write_json(file, data)
+    print(file)
     return 0
 
 

@@ -9,12 +9,13 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Protocol
 
 import numpy as np
@@ -202,7 +203,9 @@ class Pool:
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
         self._workers: list[_Worker] = []
-        with _single_threaded_children():
+        # At the latest when Python ends; it would only send SIGTERM, and wait for ever.
+        self._end = Finalize(self, _end, (self._workers,), exitpriority=0)
+        with _single_threaded_children(), _deaf_children():
             for i in range(workers):
                 here, there = context.Pipe()
                 process = context.Process(
@@ -259,20 +262,22 @@ class Pool:
         return (*running, *self._episodes, *self._evaluations)
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.connection.close()  # a worker ends when its pipe does
-        for worker in self._workers:
-            worker.process.join(timeout=0.2)
-            if worker.process.is_alive():  # in the middle of an episode nobody needs
-                worker.process.terminate()
-                worker.process.join()
-            worker.process.close()
+        self._end()
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.connection.close()  # a worker ends when its pipe does
+    for worker in workers:
+        worker.process.join(timeout=0.2)
+        if worker.process.is_alive():  # in the middle of an episode nobody needs
+            worker.process.kill()
+            worker.process.join()
+        worker.process.close()
 
 
 def _work(connection: Connection, task: Task, network: Network) -> None:
     """A worker process: tasks in, results out, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     player = Player(task, network)
     try:
         while True:
@@ -301,6 +306,20 @@ def _single_threaded_children() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes started in here never see SIGINT and SIGTERM: those are the parent's to handle.
+
+    Ctrl-C and `timeout` send them to the whole group, also to a worker that is still importing.
+    """
+    resource_tracker.ensure_running()  # its own start would let the signals in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _exit_words(code: int) -> str:

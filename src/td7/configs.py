@@ -43,6 +43,11 @@ def check(config: Any) -> None:
 
 def with_settings(cls: type[Config], settings: Sequence[str]) -> Config:
     """A config from words such as `batch_size=128`."""
+    return with_values(cls, named(settings))
+
+
+def named(settings: Sequence[str]) -> dict[str, str]:
+    """name: value of words such as `batch_size=128`."""
     values: dict[str, str] = {}
     for word in settings:
         name, equals, value = word.partition("=")
@@ -51,7 +56,7 @@ def with_settings(cls: type[Config], settings: Sequence[str]) -> Config:
         if name.strip() in values:
             raise InputError(f"--set names {name.strip()} twice")
         values[name.strip()] = value.strip()
-    return with_values(cls, values)
+    return values
 
 
 def with_values(cls: type[Config], values: Mapping[str, Any]) -> Config:

@@ -6,6 +6,7 @@ No torch here: worker processes import this module.
 import importlib
 import importlib.metadata
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -142,8 +143,11 @@ def make(task: Task, *, render: bool = False) -> Environment:
     if render:
         options["render_mode"] = "rgb_array"
     try:
-        # Given the spec instead of the id, Gymnasium does not warn that v4 has a successor.
-        env = gymnasium.make(spec, **options)
+        with warnings.catch_warnings():
+            if render:  # Gymnasium warns of a task that draws no frames; the error below is enough
+                warnings.simplefilter("ignore")
+            # Given the spec instead of the id, Gymnasium does not warn that v4 has a successor.
+            env = gymnasium.make(spec, **options)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         message = f"task {task.id!r} needs what is not installed: {_told(error)}"
         raise InputError(message) from error

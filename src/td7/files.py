@@ -16,13 +16,16 @@ class Seal(NamedTuple):
 
     def fault(self, path: Path) -> str:
         """What is wrong with the file, or nothing."""
-        if not path.exists():
+        try:
+            if path.stat().st_size != self.bytes:
+                return f"{path.name} has {path.stat().st_size} bytes, not {self.bytes}"
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
+                    return f"{path.name} does not have the SHA-256 of its manifest"
+        except FileNotFoundError:
             return f"{path.name} is missing"
-        if path.stat().st_size != self.bytes:
-            return f"{path.name} has {path.stat().st_size} bytes, not {self.bytes}"
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
-                return f"{path.name} does not have the SHA-256 of its manifest"
+        except OSError as error:  # a disk that does not give back what it took
+            return f"{path.name} cannot be read: {error.strerror}"
         return ""
 
 

@@ -26,38 +26,34 @@ class Encoder(nn.Module):
         self.g1, self.g2, self.g3 = nn.Linear(z + action_dim, h), nn.Linear(h, h), nn.Linear(h, z)
 
     def zs(self, state: Tensor) -> Tensor:
-        x = functional.elu(self.f2(functional.elu(self.f1(state))))
-        return _norm(self.f3(x))
+        return _norm(self.f3(functional.elu(self.f2(functional.elu(self.f1(state))))))
 
     def zsa(self, zs: Tensor, action: Tensor) -> Tensor:
         x = functional.elu(self.g1(torch.cat([zs, action], 1)))
-        x = self.g3(functional.elu(self.g2(x)))
-        return x
+        zsa: Tensor = self.g3(functional.elu(self.g2(x)))
+        return zsa
+
+
+class Value(nn.Module):
+    def __init__(self, state_dim: int, action_dim: int, z: int, h: int) -> None:
+        super().__init__()
+        self.l0, self.l1 = nn.Linear(state_dim + action_dim, h), nn.Linear(2 * z + h, h)
+        self.l2, self.l3 = nn.Linear(h, h), nn.Linear(h, 1)
+
+    def forward(self, state: Tensor, action: Tensor, zsa: Tensor, zs: Tensor) -> Tensor:
+        phi = _norm(self.l0(torch.cat([state, action], 1)))
+        x = functional.elu(self.l1(torch.cat([zsa, zs, phi], 1)))
+        value: Tensor = self.l3(functional.elu(self.l2(x)))
+        return value
 
 
 class Critic(nn.Module):
-    def __init__(self, state_dim: int, action_dim: int, z: int, h: int) -> None:
+    def __init__(self, *dims: int) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(
-            nn.ModuleList(
-                [
-                    nn.Linear(state_dim + action_dim, h),
-                    nn.Linear(2 * z + h, h),
-                    nn.Linear(h, h),
-                    nn.Linear(h, 1),
-                ]
-            )
-            for _ in range(2)
-        )
+        self.q1, self.q2 = Value(*dims), Value(*dims)
 
-    def forward(self, state: Tensor, action: Tensor, zsa: Tensor, zs: Tensor) -> Tensor:
-        values = []
-        for head in self.heads:
-            l0, l1, l2, l3 = head  # type: ignore[misc]  # a ModuleList
-            phi = _norm(l0(torch.cat([state, action], 1)))
-            x = functional.elu(l1(torch.cat([zsa, zs, phi], 1)))
-            values.append(l3(functional.elu(l2(x))))
-        return torch.cat(values, 1)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return torch.cat([self.q1(*inputs), self.q2(*inputs)], 1)
 
 
 class Actor(nn.Module):

@@ -1,7 +1,7 @@
 """Trained policies as files: safetensors and JSON in, `policy.predict(observation)` out."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from td7.architectures import Layout, Network, from_json, to_json
 from td7.environments import ActionMap
 from td7.errors import InputError
 from td7.files import write, write_json
-from td7.types import AnyFloat, Task, TaskSpec
+from td7.types import AnyFloat, Float32, Task, TaskSpec
 
 FORMAT = 1
 
@@ -33,6 +33,7 @@ class Policy:
         self.exploration_noise = exploration_noise
         self.actor = Actor(network, flat)  # actions in [-1, 1]
         self._map = ActionMap(spec.action_low, spec.action_high)
+        self._low, self._high = _float32_bounds(spec.action_low, spec.action_high)
         self._random = np.random.default_rng()
 
     def predict(
@@ -59,8 +60,17 @@ class Policy:
         if not deterministic:
             noise = self.exploration_noise * self._random.standard_normal(action.shape)
             action = np.clip(action + noise, -1.0, 1.0)
-        task_action = self._map.to_task(action).astype(np.float32)
+        task_action = self._map.to_task(action).astype(np.float32).clip(self._low, self._high)
         return task_action.reshape(*batch, *self.spec.action_shape), None
+
+
+def _float32_bounds(low: Sequence[float], high: Sequence[float]) -> tuple[Float32, Float32]:
+    """The outermost float32 within the bounds: the nearest to 0.1 lies beyond it."""
+    lows, highs = np.array(low, np.float32), np.array(high, np.float32)
+    return (
+        np.where(lows < np.array(low), np.nextafter(lows, np.float32(np.inf)), lows),
+        np.where(highs > np.array(high), np.nextafter(highs, np.float32(-np.inf)), highs),
+    )
 
 
 def save(
@@ -96,10 +106,11 @@ def load(path: str | Path, seed: int | None = None) -> Policy:
         data = json.loads((folder / "policy.json").read_text())
         if data["format"] != FORMAT:
             raise InputError(f"{folder} has format {data['format']}, this version reads {FORMAT}")
-        seeds, network = data["seeds"], from_json(data["network"])
+        seeds, network = list(data["seeds"]), from_json(data["network"])
+        layout = Layout.of(network)
         spec = _spec(data["task"])
         noise = float(data["exploration_noise"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{folder / 'policy.json'} is damaged: {error!r}") from error
@@ -111,10 +122,9 @@ def load(path: str | Path, seed: int | None = None) -> Policy:
     file = folder / f"seed-{seed}.safetensors"
     try:
         weights = safetensors.numpy.load_file(file)
-        flat = flatten(Layout.of(network), weights)
+        return Policy(spec, network, flatten(layout, weights), noise)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{file} is damaged: {error}") from error
-    return Policy(spec, network, flat, noise)
 
 
 def _spec(data: Mapping[str, Any]) -> TaskSpec:

@@ -45,11 +45,12 @@ class Table:
         """Keeps each seed's first rows, as many as `counts` says, and forgets what came after."""
         kept = [",".join(self.columns)]
         self.counts = Counter()
-        lines = self.path.read_text().splitlines()[1:] if self.path.exists() else []
-        for line in lines:
-            # A row that a kill cut short is always among those to forget.
+        text = self.path.read_text(errors="replace") if self.path.exists() else ""
+        for line in text.splitlines()[1:]:
+            # A row that a crash cut short or spoilt is always among those to forget.
             seed, comma, _ = line.partition(",")
-            if comma and self.counts[int(seed)] < counts.get(int(seed), 0):
+            known = comma and seed.isdecimal()
+            if known and self.counts[int(seed)] < counts.get(int(seed), 0):
                 self.counts[int(seed)] += 1
                 kept.append(line)
         if any(self.counts[seed] != count for seed, count in counts.items()):
@@ -86,7 +87,10 @@ class RunFolder:
             "episodes": Table(path / "episodes.csv", EPISODES),
             "metrics": Table(path / "metrics.csv", ("seed", "step", "update", *metrics)),
         }
-        self._lock = (path / ".lock").open("a+")
+        try:
+            self._lock = (path / ".lock").open("a+")
+        except OSError as error:
+            raise InputError(f"cannot write to {path}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -143,11 +147,13 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} does not exist")
     file = path / "config.json"
     try:
-        data: dict[str, Any] = json.loads(file.read_text())
+        data = json.loads(file.read_text())
     except FileNotFoundError:
         raise InputError(f"{path} holds no run: it has no config.json") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{file} is damaged: it holds no JSON object")
     return data
 
 

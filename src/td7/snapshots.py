@@ -60,7 +60,11 @@ class Snapshots:
         aside = self.folder / f".{final.name}.tmp"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
-        own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        # Copies: safetensors refuses two names for one tensor, as of a checkpoint to be evaluated.
+        own = {
+            name: tensor.detach().to("cpu", copy=True).contiguous()
+            for name, tensor in tensors.items()
+        }
         seals = {
             f"{final.name}/state.safetensors": write(
                 aside / "state.safetensors", safetensors.torch.save(own)
@@ -90,7 +94,9 @@ class Snapshots:
                 continue
             for other in [n for n in self._numbers() if n > number]:
                 damaged = self.folder / f"{other:06d}"
-                damaged.rename(self.folder / f"damaged-{damaged.name}")
+                aside = self.folder / f"damaged-{damaged.name}"
+                shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
+                damaged.rename(aside)
             members = json.loads((folder / "members.json").read_text())
             tensors = safetensors.torch.load_file(folder / "state.safetensors")
             shards: dict[str, list[str]] = members.pop("shards")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -33,7 +33,6 @@ from td7.collection import (
     EvaluationTask,
     executor,
 )
-from td7.configs import with_values
 from td7.engine import Engine, Fetch
 from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
@@ -57,21 +56,10 @@ class RunConfig:
     metrics_every: int  # updates
     device: str
     precision: str
+    engine: str  # how updates run; it decides the last digits
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
-        config = algorithm(data["algorithm"]).config
-        return cls(
-            **{
-                **data,
-                "task": Task(**data["task"]),
-                "seeds": tuple(data["seeds"]),
-                "hyperparameters": with_values(config, data["hyperparameters"]),
-            }
-        )
 
 
 @dataclass
@@ -148,8 +136,9 @@ class OnlineTraining:
         self._snapshot_every = snapshot_every
         self._signal: int | None = None
         chosen = algorithm(config.algorithm)
-        with self.clock.phase("setup"):
+        with self.clock.phase("setup"), ExitStack() as opened:
             self.folder = RunFolder(path, chosen.learner.metrics)
+            opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
             device = torch.device(config.device)
@@ -162,14 +151,23 @@ class OnlineTraining:
                 device,
                 dtype,
             )
-            self.engine = Engine(self.learner, self.replay, c.batch_size, config.seeds)
+            self.engine = Engine(
+                self.learner,
+                self.replay,
+                c.batch_size,
+                config.seeds,
+                config.engine,
+                warn=progress.warn,
+            )
             self.members = [Member(seed) for seed in config.seeds]
             self.checkpoints = list(self.learner.policies().cpu().numpy())
             # What acts for each member now, or is on its way; None while it is being trained.
             self._policies: list[Fetch | None] = [None] * len(self.members)
             self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
             self.executor = executor(config.task, self.learner.policy_network, workers)
+            opened.callback(self.executor.close)
             self._restore(self.snapshots.load())
+            self._opened = opened.pop_all()
         self._steps_before = sum(member.steps for member in self.members)
         self._started = self._counted = self._last_snapshot = time.monotonic()
 
@@ -196,8 +194,7 @@ class OnlineTraining:
             self.close()
 
     def close(self) -> None:
-        self.executor.close()
-        self.folder.close()
+        self._opened.close()
 
     def _must_wait(self) -> bool:
         """Nothing can be done before a worker answers."""

@@ -24,11 +24,14 @@ def record(policy: Policy, file: Path, *, seed: int, step: int) -> None:
         raise InputError("videos need the extra `video`: pip install 'td7[video]'") from error
     environment = make(policy.spec.task, render=True)
     fps = environment.env.metadata.get("render_fps", 30)
-    # Frames need not be a multiple of 16 pixels wide and high: no macro blocks.
-    options: dict[str, Any] = {"macro_block_size": 1} if file.suffix == ".mp4" else {"loop": 0}
+    options: dict[str, dict[str, Any]] = {
+        # Frames need not be a multiple of 16 pixels wide and high: no macro blocks.
+        ".mp4": {"fps": fps, "macro_block_size": 1},
+        ".gif": {"duration": 1000 / fps, "loop": 0},  # milliseconds a frame; again and again
+    }
     try:
         writer: Any
-        with imageio.get_writer(file, fps=fps, **options) as writer:
+        with imageio.get_writer(file, **options[file.suffix]) as writer:
             for _ in evaluate(
                 environment,
                 policy.actor,

@@ -1,0 +1,203 @@
+"""`td7 bench`: updates a second, beside a plain program of the same equations in the same run."""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.table import Table
+
+from td7.algorithms import algorithm
+from td7.algorithms.td7 import TD7Config
+from td7.engine import Engine
+from td7.plain import PlainTD7
+from td7.replay import Replay
+from td7.runs import versions
+from td7.types import Float32, RowLayout, TaskSpec
+
+ROUND = 10  # updates timed at once; rounds of all candidates take turns
+
+
+@dataclass(frozen=True)
+class Result:
+    """One candidate's measured speed."""
+
+    engine: str
+    seeds: int
+    rows: int
+    first_seconds: float  # until the first updates were done: compiling, capturing
+    milliseconds: float  # an update of all seeds, the best round
+    median_milliseconds: float
+    kernels: float | None  # an update, on CUDA
+
+    @property
+    def seed_updates_per_second(self) -> float:
+        return 1e3 * self.seeds / self.milliseconds
+
+
+def measure(
+    spec: TaskSpec,
+    *,
+    seeds: Sequence[int],
+    engines: Sequence[str],
+    rows: Sequence[int],
+    device: str,
+    seconds: float,
+    say: Callable[[str], None],
+) -> list[Result]:
+    """Best and median of many interleaved rounds, on made-up transitions of a task's sizes."""
+    results = []
+    for capacity in rows:
+        data = made_up(spec, capacity)
+        candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
+        for name, count in [("plain", 1), *((e, n) for n in seeds for e in engines)]:
+            begin = time.perf_counter()
+            run = (
+                _plain(spec, data, device)
+                if name == "plain"
+                else _engine(name, spec, count, data, device, say)
+            )
+            run()
+            _wait(device)
+            candidates[name, count] = (run, time.perf_counter() - begin)
+            say(f"{name}, {count} seed(s), {capacity:,} rows: ready")
+        times: dict[tuple[str, int], list[float]] = {key: [] for key in candidates}
+        end = time.perf_counter() + seconds * len(candidates)
+        while time.perf_counter() < end:
+            for key, (run, _) in candidates.items():
+                begin = time.perf_counter()
+                run()
+                _wait(device)
+                times[key].append(1e3 * (time.perf_counter() - begin) / ROUND)
+        for (name, count), (run, first) in candidates.items():
+            taken = times[name, count]
+            results.append(
+                Result(
+                    name,
+                    count,
+                    capacity,
+                    first,
+                    min(taken),
+                    float(np.median(taken)),
+                    _kernels(run) if device == "cuda" else None,
+                )
+            )
+    return results
+
+
+def made_up(spec: TaskSpec, rows: int) -> Float32:
+    """Transitions of the task's sizes: speed does not depend on what they say."""
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    random = np.random.default_rng(0)
+    data = random.standard_normal((rows, layout.width), dtype=np.float32)
+    data[:, spec.state_dim : spec.state_dim + spec.action_dim] = random.uniform(
+        -1, 1, (rows, spec.action_dim)
+    )
+    data[:, -1] = 1.0
+    return data
+
+
+def _plain(spec: TaskSpec, data: Float32, device: str) -> Callable[[], None]:
+    plain = PlainTD7(
+        TD7Config(), RowLayout(spec.state_dim, spec.action_dim), data, torch.device(device)
+    )
+
+    def run() -> None:
+        for _ in range(ROUND):
+            plain.update()
+
+    return run
+
+
+def _engine(
+    mode: str, spec: TaskSpec, count: int, data: Float32, device: str, say: Callable[[str], None]
+) -> Callable[[], None]:
+    chosen, where = algorithm("td7"), torch.device(device)
+    config = chosen.config()
+    members = range(count)
+    learner = chosen.learner(config, spec, members, where, torch.float32)
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    replay = Replay(layout, len(data), count, where, torch.float32)
+    for m in members:
+        replay.append(m, data)
+    engine = Engine(learner, replay, config.batch_size, members, mode, warn=say)
+
+    def run() -> None:
+        goal = engine.updates[0] + ROUND
+        while engine.updates[0] < goal:
+            engine.advance([goal - engine.updates[0]] * count)
+
+    return run
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _kernels(run: Callable[[], None]) -> float:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    return float(sum(e.count for e in profiler.key_averages())) / ROUND
+
+
+def table(results: Sequence[Result], title: str) -> Table:
+    shown = Table(title=title, title_justify="left")
+    for column in (
+        "replay rows",
+        "engine",
+        "seeds",
+        "ms/update",
+        "median",
+        "seed-updates/s",
+        "× plain",
+        "kernels",
+        "ready in s",
+    ):
+        shown.add_column(column, justify="left" if column == "engine" else "right")
+    plain = {r.rows: r.seed_updates_per_second for r in results if r.engine == "plain"}
+    for r in results:
+        shown.add_row(
+            f"{r.rows:,}",
+            r.engine,
+            str(r.seeds),
+            f"{r.milliseconds:.2f}",
+            f"{r.median_milliseconds:.2f}",
+            f"{r.seed_updates_per_second:,.0f}",
+            f"{r.seed_updates_per_second / plain[r.rows]:.2f}",
+            "–" if r.kernels is None else f"{r.kernels:.0f}",
+            f"{r.first_seconds:.1f}",
+        )
+    return shown
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the figures were made on."""
+    found = {
+        "versions": versions(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "device": device,
+    }
+    if device == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

@@ -1,0 +1,65 @@
+"""Runs of toys: small settings, and all that a finished run folder holds, to compare."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SMALL: Mapping[str, int] = {
+    "random_steps": 30,
+    "hidden_dim": 16,
+    "embedding_dim": 8,
+    "batch_size": 16,
+    "target_every": 25,
+}
+TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
+
+
+def words(values: Mapping[str, object]) -> list[str]:
+    """As --set takes them."""
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def newest(run: Path) -> Path:
+    """The newest snapshot."""
+    return max(path for path in (run / "snapshot").iterdir() if path.name.isdigit())
+
+
+def rows(run: Path, seed: int) -> Any:
+    """The replay's rows of a seed in the newest snapshot, oldest first."""
+    members = json.loads((newest(run) / "members.json").read_text())
+    parts = [
+        np.load(run / "snapshot" / name, allow_pickle=False)
+        for name in members["shards"][str(seed)]
+    ]
+    added = members["rows_added"][members["seeds"].index(seed)]
+    capacity = min(
+        members["config"]["hyperparameters"]["replay_capacity"], members["config"]["steps"]
+    )
+    return np.concatenate(parts)[-min(added, capacity) :]
+
+
+def results(run: Path) -> dict[str, bytes]:
+    """The tables and the policies, byte for byte."""
+    files = [*(run / name for name in TABLES), *(run / "policy").iterdir()]
+    return {str(file.relative_to(run)): file.read_bytes() for file in files}
+
+
+def contents(run: Path) -> dict[str, Any]:
+    """All that a run decided: its results, and the newest snapshot without clocks and names."""
+    members = json.loads((newest(run) / "members.json").read_text())
+    for name in ("seconds", "times", "versions", "shards"):
+        del members[name]
+    return {
+        **results(run),
+        "state": (newest(run) / "state.safetensors").read_bytes(),
+        "members": members,
+        "rows": {seed: rows(run, seed).tobytes() for seed in members["seeds"]},
+    }
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """The names under which two runs differ: short, where a diff of bytes would not be."""
+    return [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]

@@ -1,0 +1,555 @@
+"""The command line: useful words, one-line errors, and the exit status that goes with them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import td7
+import toys
+from folders import SMALL, newest, words
+from td7.algorithms import ALGORITHMS
+from td7.api import TrainOptions
+from td7.cli import main
+from td7.configs import described
+from td7.environments import PAPER_TASKS
+from td7.errors import InputError
+
+assert toys  # registers the tasks
+ENV = ["--env", "toys:Point-v0"]
+TINY = ["--steps", "30", "--evaluate-every", "15", "--evaluation-episodes", "2", "--quiet"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one to be in."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two seeds that never left the random phase: its checkpoints are the first."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    given = [*ENV, *TINY, "--seeds", "0,3", "--out", str(path), "--set", *words(SMALL)]
+    assert main(["train", *given]) == 0
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, finished: Path) -> Path:
+    """A copy to spoil."""
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    return path
+
+
+Says = Callable[..., str]
+
+
+@pytest.fixture
+def failing(capfd: pytest.CaptureFixture[str]) -> Says:
+    """Runs a command that must fail; gives back its one line without the `td7: `."""
+
+    def failing(*arguments: str | Path, status: int = 2) -> str:
+        capfd.readouterr()
+        assert main([str(argument) for argument in arguments]) == status
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.endswith("\n")
+        (line,) = err.splitlines()
+        assert line.startswith("td7: ")
+        assert len(line) > len("td7: ") + 10
+        return line.removeprefix("td7: ")
+
+    return failing
+
+
+def everything(path: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() if p.is_file() else b"" for p in sorted(path.rglob("*"))}
+
+
+# Bad words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tran"], "unknown command 'tran'; did you mean 'train'?"),
+        (["Train"], "did you mean 'train'?"),
+        ([""], "unknown command ''"),
+        (["--foo"], "unknown option '--foo'"),
+        (["--verson"], "did you mean '--version'?"),
+        (["-x", "train"], "unknown option '-x'"),
+        (["--", "train"], "'--'"),
+        (["--"], "'--'"),
+        (["train"], "--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4"),
+        (["train", "--env"], "--env: expected one argument"),
+        (["train", "--env", ""], "--env is missing"),
+        (["train", *ENV, "--stps", "100"], "unknown option '--stps'; did you mean '--steps'?"),
+        (["train", *ENV, "--step=5"], "unknown option '--step'; did you mean '--steps'?"),
+        (["train", *ENV, "-s", "5"], "unknown option '-s'"),
+        (["train", "td7", "td3", *ENV], "does not know what to do with 'td3'"),
+        (["train", "td8", *ENV], "unknown algorithm 'td8'; did you mean 'td7'? allowed: td7"),
+        (["train", "--env", "HalfCheeta-v4"], "did you mean 'HalfCheetah-v4'?"),
+        (["train", "--env", "HalfCheetah-v9"], "unknown task version 'HalfCheetah-v9'"),
+        (["train", "--env", "toy:Point-v0"], "module 'toy' cannot be imported"),
+        (["train", "--env", "toys:Pint-v0"], "did you mean 'Point-v0'?"),
+        (["train", "--env", "CartPole-v1"], "'CartPole-v1' has a Discrete action space"),
+        (["train", "--env", "FrozenLake-v1"], "has a Discrete observation space; allowed: a Box"),
+        (["train", *ENV, "--env-kwargs", "wings=2"], "unexpected keyword argument 'wings'"),
+        (["train", *ENV, "--env-kwargs", "wings"], "--env-kwargs takes name=value, given 'wings'"),
+        (["train", *ENV, "--steps", "many"], "steps takes a whole number, given 'many'"),
+        (["train", *ENV, "--steps", "1.5"], "steps takes a whole number, given '1.5'"),
+        (["train", *ENV, "--steps", "nan"], "steps takes a whole number, given 'nan'"),
+        (["train", *ENV, "--steps", "inf"], "steps takes a whole number, given 'inf'"),
+        (["train", *ENV, "--steps", "0"], "steps=0 must be at least 1"),
+        (["train", *ENV, "--steps", "-5"], "steps=-5 must be at least 1"),
+        (["train", *ENV, "--steps"], "--steps: expected one argument"),
+        (["train", *ENV, "--evaluate-every", "0"], "evaluate_every=0 must be at least 1"),
+        (["train", *ENV, "--evaluation-episodes", "0"], "evaluation_episodes=0 must be at least 1"),
+        (["train", *ENV, "--metrics-every", "0"], "metrics_every=0 must be at least 1"),
+        (["train", *ENV, "--workers", "-1"], "workers=-1 must be at least 0"),
+        (["train", *ENV, "--workers", "two"], "workers takes a whole number, given 'two'"),
+        (["train", *ENV, "--snapshot-every", "-1"], "snapshot_every=-1.0 must be at least 0"),
+        (["train", *ENV, "--snapshot-every", "nan"], "snapshot_every takes a number, given 'nan'"),
+        (["train", *ENV, "--device", "gpu"], "unknown device 'gpu'"),
+        (["train", *ENV, "--precision", "float16"], "unknown precision 'float16'"),
+        (["train", *ENV, "--seeds", "3-1"], "seeds 3-1 runs backwards"),
+        (["train", *ENV, "--seeds", "0,1,0"], "seed 0 is given twice"),
+        (["train", *ENV, "--seeds", "0-3,2"], "seed 2 is given twice"),
+        (["train", *ENV, "--seeds", "-1"], "seeds takes 0-9 or 0,3,7, given '-1'"),
+        (["train", *ENV, "--seeds", "first"], "seeds takes 0-9 or 0,3,7, given 'first'"),
+        (["train", *ENV, "--seeds", "1.5"], "seeds takes 0-9 or 0,3,7, given '1.5'"),
+        (["train", *ENV, "--seeds", "1-"], "seeds takes 0-9 or 0,3,7, given '1-'"),
+        (["train", *ENV, "--seeds", ""], "seeds takes 0-9 or 0,3,7, given ''"),
+        (["train", *ENV, "--set", "batch_sise=5"], "did you mean 'batch_size'?"),
+        (["train", *ENV, "--set", "batch_size"], "--set takes field=value, given 'batch_size'"),
+        (["train", *ENV, "--set", "batch_size="], "batch_size takes a whole number, given ''"),
+        (["train", *ENV, "--set", "batch_size=0"], "batch_size=0 must be at least 1"),
+        (["train", *ENV, "--set", "batch_size=2.5"], "batch_size takes a whole number"),
+        (["train", *ENV, "--set", "discount=1.1"], "discount=1.1 must be at most 1"),
+        (["train", *ENV, "--set", "learning_rate=0"], "learning_rate=0.0 must be above 0"),
+        (["train", *ENV, "--set", "hidden_dim=8", "hidden_dim=9"], "--set names hidden_dim twice"),
+        (["train", *ENV, "--set"], "--set: expected at least one argument"),
+        (["resume"], "the following arguments are required: DIR"),
+        (["resume", "nowhere"], "nowhere does not exist"),
+        (["resume", "nowhere", "--video", "a.mp4"], "unknown option '--video'"),
+        (["evaluate"], "the following arguments are required: DIR"),
+        (["evaluate", "nowhere"], "nowhere does not exist"),
+        (["evaluate", "a", "b"], "does not know what to do with 'b'"),
+        (["list"], "the following arguments are required"),
+        (["list", "algorithm"], "unknown list 'algorithm'; did you mean 'algorithms'?"),
+    ],
+)
+def test_bad_words_get_one_line(
+    arguments: list[str], told: str, folder: Path, failing: Says
+) -> None:
+    assert told in failing(*arguments)
+    assert everything(folder) == {}
+
+
+def test_no_cuda_is_told(folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    told = failing("train", *ENV, "--device", "cuda")
+    assert told == "device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu"
+    assert everything(folder) == {}
+
+
+def test_python_gets_the_same_errors(folder: Path) -> None:
+    for options, told in (
+        ({"env": "toys:Point-v0", "stps": 5}, "unknown option 'stps'; did you mean 'steps'?"),
+        ({"env": "toys:Point-v0", "seeds": []}, "seeds is empty"),
+        ({"env": "toys:Point-v0", "seeds": [1, -2]}, "seeds must be at least 0, given -2"),
+        ({"env": "toys:Point-v0", "seeds": [0.5]}, "seeds takes a whole number, given 0.5"),
+        ({"env": "toys:Point-v0", "seeds": None}, "seeds takes whole numbers, given None"),
+        ({"env": "toys:Point-v0", "set": {"batch_size": 0}}, "batch_size=0 must be at least 1"),
+        ({}, "--env is missing"),
+    ):
+        with pytest.raises(InputError, match=re.escape(told)):
+            td7.train(**options)
+    assert everything(folder) == {}
+
+
+# Bad folders
+
+
+def test_out_must_be_new(folder: Path, finished: Path, failing: Says) -> None:
+    before = everything(finished)
+    told = failing("train", *ENV, "--out", finished)
+    assert told == f"{finished} already holds a run; `td7 resume {finished}` goes on with it"
+    assert everything(finished) == before
+    (folder / "notes").mkdir()
+    (folder / "notes" / "a").write_text("mine")
+    before = everything(folder)
+    told = failing("train", *ENV, "--out", "notes")
+    assert told == "notes is not empty; give --out a new folder"
+    assert failing("train", *ENV, "--out", "notes/a") == "notes/a is a file, not a folder"
+    told = failing("train", *ENV, "--out", "notes/a/b")
+    assert told == "cannot write to notes/a/b: Not a directory"
+    assert everything(folder) == before
+
+
+def test_out_in_a_place_to_read_only(
+    folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *arguments: Any, **options: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    told = failing("train", *ENV, "--out", "there")
+    assert told == "cannot write to there: Permission denied"
+    assert everything(folder) == {}
+
+
+def test_a_run_in_a_place_to_read_only(
+    run: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def refuse(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if not mode.startswith("r"):
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert failing("resume", run) == f"cannot write to {run}: Permission denied"
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_no_run_in_a_folder(command: str, folder: Path, failing: Says) -> None:
+    assert failing(command, folder) == f"{folder} holds no run: it has no config.json"
+    file = folder / "file"
+    file.write_text("")
+    assert failing(command, file).startswith(f"{file}")
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "{}", '"text"', "\xff"])
+def test_a_damaged_config(command: str, text: str, run: Path, failing: Says) -> None:
+    (run / "config.json").write_text(text, encoding="latin-1")
+    before = everything(run)
+    assert failing(command, run).startswith(f"{run / 'config.json'} ")
+    assert everything(run) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("algorithm", "td8"),
+        ("algorithm", None),
+        ("algorithm", [1]),
+        ("task", "toys:Point-v0"),
+        ("task", {"id": 5}),
+        ("task", {"name": "toys:Point-v0"}),
+        ("seeds", 5),
+        ("seeds", "text"),
+        ("seeds", ["a"]),
+        ("seeds", []),
+        ("steps", "many"),
+        ("steps", None),
+        ("hyperparameters", []),
+        ("hyperparameters", {"batch_sise": 5}),
+        ("hyperparameters", {"batch_size": "x"}),
+        ("evaluate_every", 0),
+        ("evaluation_episodes", "x"),
+        ("metrics_every", 0),
+        ("device", "abacus"),
+        ("precision", "float12"),
+    ],
+)
+def test_a_config_with_a_senseless_field(
+    field: str, value: object, run: Path, failing: Says
+) -> None:
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, field: value}))
+    failing("resume", run)
+    (run / "config.json").write_text(
+        json.dumps({name: v for name, v in config.items() if name != field})
+    )
+    assert f"{run / 'config.json'} is damaged" in failing("resume", run)
+
+
+@pytest.mark.parametrize("field", ["seeds", "steps", "evaluate_every"])
+def test_evaluating_without_a_field(field: str, run: Path, failing: Says) -> None:
+    config = json.loads((run / "config.json").read_text())
+    del config[field]
+    (run / "config.json").write_text(json.dumps(config))
+    assert f"{run / 'config.json'} is damaged" in failing("evaluate", run)
+
+
+def spoil_text(file: Path) -> None:
+    file.write_text(file.read_text()[:-20])
+
+
+def spoil_json(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def spoil(file: Path) -> None:
+        data = json.loads(file.read_text())
+        change(data)
+        file.write_text(json.dumps(data))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_text,
+        Path.unlink,
+        lambda file: file.write_text("[]"),
+        lambda file: file.write_text("{}"),
+        lambda file: file.write_bytes(b"\xff\xfe"),
+        spoil_json(lambda data: data.update(format=99)),
+        spoil_json(lambda data: data.update(seeds=5)),
+        spoil_json(lambda data: data.update(task=[])),
+        spoil_json(lambda data: data.update(task={})),
+        spoil_json(lambda data: data.update(network=[])),
+        spoil_json(lambda data: data["network"].update(layers=[])),
+        spoil_json(lambda data: data["network"]["layers"][0].update(norm="norma")),
+        spoil_json(lambda data: data["network"]["layers"][0].update(activation="sigmoid")),
+        spoil_json(lambda data: data["network"]["layers"][0].update(width=3)),
+        spoil_json(lambda data: data["network"]["layers"][0].update(inputs=["nobody"])),
+        spoil_json(lambda data: data.update(exploration_noise="loud")),
+    ],
+)
+def test_a_damaged_policy_json(spoil: Callable[[Path], object], run: Path, failing: Says) -> None:
+    spoil(run / "policy" / "policy.json")
+    assert str(run / "policy") in failing("evaluate", run)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(file.read_bytes()[:5]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"\xff" * 1_000),
+        Path.unlink,
+        lambda file: (file.unlink(), file.mkdir()),
+    ],
+)
+def test_a_damaged_policy_file(spoil: Callable[[Path], object], run: Path, failing: Says) -> None:
+    spoil(run / "policy" / "seed-3.safetensors")
+    assert f"{run / 'policy' / 'seed-3.safetensors'} is damaged" in failing("evaluate", run)
+    assert main(["evaluate", str(run), "--seed", "0", "--episodes", "1"]) == 0
+
+
+def test_a_run_without_a_policy_yet(run: Path, failing: Says) -> None:
+    shutil.rmtree(run / "policy")
+    told = failing("evaluate", run)
+    assert told == f"{run} holds no policy: it has no policy/policy.json"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--seed", "1"], "has no seed 1; allowed: 0, 3"),
+        (["--seed", "x"], "seed takes a whole number, given 'x'"),
+        (["--episodes", "0"], "episodes must be at least 1, given 0"),
+        (["--episodes", "-3"], "episodes must be at least 1, given -3"),
+        (["--episodes", "few"], "episodes takes a whole number, given 'few'"),
+        (["--video", "film.txt"], "a video file ends in .mp4 or .gif, given 'film.txt'"),
+        (["--video", "film"], "a video file ends in .mp4 or .gif, given 'film'"),
+        (["--video", "no/where.mp4"], "no is not a folder"),
+        (["--video", "film.mp4"], "unexpected keyword argument 'render_mode'"),
+    ],
+)
+def test_bad_words_to_evaluate(
+    options: list[str], told: str, finished: Path, folder: Path, failing: Says
+) -> None:
+    assert told in failing("evaluate", finished, *options)
+    assert everything(folder) == {}
+
+
+def test_a_fault_while_running_is_status_1(folder: Path, failing: Says) -> None:
+    given = [*ENV, "--steps", "50", "--quiet", "--seeds", "7", "--out", "run"]
+    told = failing("train", *given, "--env-kwargs", "fault=raise", "at=3", status=1)
+    where = "seed 7, evaluation at step 0"
+    assert told == f"{where}: the environment raised ValueError: the motor is on fire"
+
+
+def test_a_disk_that_fails_is_status_1(
+    run: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert "Input/output error" in failing("resume", run, "--quiet", status=1)
+
+
+# Good words
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        out = said(capsys, *arguments)
+        for command in ("train", "resume", "evaluate", "list", "--version"):
+            assert command in out
+
+
+def test_help_of_train_names_every_option_and_hyperparameter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = said(capsys, "train", "--help")
+    for option in TrainOptions.__dataclass_fields__:
+        assert option == "algorithm" or f"--{option.replace('_', '-')}" in out
+    for algorithm in ALGORITHMS.values():
+        for fields in described(algorithm.config).values():
+            for name, _, doc in fields:
+                assert f"{name}=" in out
+                assert doc in out
+    assert "(default: 1_000_000)" in out
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate", "list"])
+def test_help_of_commands(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, command, "--help")
+    assert out.startswith(f"usage: td7 {command}")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--version") == f"td7 {td7.__version__}\n"
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "list", "algorithms")
+    assert "td7 " in out
+    assert "batch_size=256" in out
+    out = said(capsys, "list", "tasks")
+    for task in PAPER_TASKS:
+        assert re.search(rf"^{task} +in the paper$", out, re.MULTILINE)
+    assert "Hopper-v5\n" in out
+
+
+def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [*ENV, "--steps", "3e1", "--evaluate-every", "10", "--seeds", "0-1", "--out", "run"]
+    assert main(["train", *given, "--set", *words(SMALL)]) == 0
+    out, err = capsys.readouterr()
+    assert "mean return of an evaluation" in out
+    assert "±" in out
+    assert "run/learning_curve.png" in out
+    assert "td7 evaluate run" in out
+    assert err.startswith("td7 on toys:Point-v0, seeds 0,1, 30 steps, cpu → run")
+    assert (folder / "run" / "learning_curve.png").read_bytes()[1:4] == b"PNG"
+    assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 30
+
+
+def test_without_out_runs_get_folders_of_their_own(folder: Path) -> None:
+    for _ in range(2):  # in the same second
+        assert main(["train", *ENV, *TINY]) == 0
+    names = sorted(path.name for path in (folder / "runs").iterdir())
+    assert len(names) == 2
+    assert all(re.fullmatch(r"td7-toys-Point-v0-\d{8}-\d{6}(-2)?", name) for name in names)
+
+
+def test_evaluate_tells_the_returns(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "evaluate", str(finished), "--episodes", "4")
+    played = td7.evaluate(finished, episodes=4)
+    assert list(played.columns) == ["seed", "episode", "return", "length"]
+    assert list(played["seed"]) == [0] * 4 + [3] * 4
+    for _, returns in played.groupby("seed")["return"]:
+        for number in (returns.mean(), returns.min(), returns.max()):
+            assert f"{number:,.1f}" in out
+    # The checkpoint is still the first, so this is the run's last evaluation again, and more.
+    last = td7.Run(finished).evaluations.query("step == 30")
+    again = played[played["episode"] < 2]
+    assert list(again["return"]) == list(last["return"])
+    assert list(again["length"]) == list(last["length"])
+    only = td7.evaluate(finished, seed=3, episodes=4)
+    assert list(only["return"]) == list(played[played["seed"] == 3]["return"])
+
+
+def test_evaluate_repeats_the_last_evaluation(tmp_path: Path) -> None:
+    """Also where it was not at the last step."""
+    run = td7.train(
+        env="toys:Point-v0",
+        steps=70,
+        evaluate_every=30,
+        evaluation_episodes=2,
+        set={**SMALL, "random_steps": 20, "early_assessment_episodes": 5},
+        quiet=True,
+        out=str(tmp_path / "run"),
+    )
+    last = run.evaluations.query("step == 60")
+    assert list(td7.evaluate(run.path, episodes=2)["return"]) == list(last["return"])
+
+
+# Real processes
+
+
+def process(
+    *arguments: str | Path, stdout: int = subprocess.PIPE, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """`td7` with warnings as errors."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "td7", *map(str, arguments)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_process_exits_with_the_status(tmp_path: Path) -> None:
+    bad = process("train", *ENV, "--seeds", "3-1", "--out", tmp_path / "run")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr == "td7: seeds 3-1 runs backwards\n"
+    assert everything(tmp_path) == {}
+
+
+def test_a_reader_that_has_gone_away_is_no_error() -> None:
+    """As in `td7 list tasks | head -n 1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = process("list", "tasks", stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pendulum") / "run"
+    given = ["--env", "InvertedPendulum-v5", *TINY, "--out", str(path), "--set", *words(SMALL)]
+    assert main(["train", *given]) == 0
+    return path
+
+
+# imageio's reader of mp4 files leaves pipes open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["film.mp4", "film.gif"])
+def test_video(name: str, pendulum: Path, tmp_path: Path) -> None:
+    imageio = pytest.importorskip("imageio.v2")
+    pytest.importorskip("imageio_ffmpeg")
+    file = tmp_path / name
+    done = process("evaluate", pendulum, "--episodes", "1", "--video", file, MUJOCO_GL="egl")
+    if "no frame" in done.stderr:
+        pytest.skip(f"no EGL here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert f"video: {file}" in done.stdout
+    with imageio.get_reader(file) as reader:
+        frames = [np.asarray(frame) for frame in reader]
+    length = int(td7.evaluate(pendulum, episodes=1)["length"][0])
+    assert len(frames) == length
+    assert frames[0].shape[:2] == (480, 480)
+    assert all(frame.max() > 50 for frame in frames)
+    assert newest(pendulum).exists()  # filming leaves the run alone

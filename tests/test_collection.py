@@ -1,0 +1,469 @@
+"""Episodes and evaluations as pure tasks; workers that fail, die, end."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import td7
+import toys
+from folders import SMALL, words
+from td7.actors import Actor
+from td7.algorithms.td7 import TD7, TD7Config
+from td7.collection import (
+    AnyTask,
+    Done,
+    EpisodeDone,
+    EpisodeTask,
+    EvaluationDone,
+    EvaluationTask,
+    Executor,
+    InProcess,
+    Player,
+    Pool,
+    executor,
+    play,
+)
+from td7.configs import with_values
+from td7.environments import describe, make
+from td7.errors import RunError
+from td7.streams import Stream, derived_seed, generator
+from td7.types import AnyFloat, Task
+
+assert toys  # registers the tasks
+POINT = Task("toys:Point-v0")
+
+
+def learner(seeds: Sequence[int] = (0, 1)) -> TD7:
+    import torch
+
+    config = with_values(TD7Config, SMALL)
+    return TD7(config, describe(POINT), seeds, torch.device("cpu"), torch.float32)
+
+
+NETWORK = learner().policy_network
+POLICIES: list[AnyFloat] = list(learner().policies().numpy())
+
+
+def episode(seed: int = 0, number: int = 0, *, policy: int | None = 0) -> EpisodeTask:
+    flat = None if policy is None else POLICIES[policy]
+    return EpisodeTask(seed, number, limit=1_000, policy=flat, exploration_noise=0.1)
+
+
+def evaluation(seed: int = 0, step: int = 0, *, policy: int = 0, episodes: int = 3) -> AnyTask:
+    return EvaluationTask(seed, step, episodes, POLICIES[policy])
+
+
+TASKS: list[AnyTask] = [
+    episode(0, 0),
+    evaluation(0, 0),
+    episode(0, 1),
+    episode(0, 1, policy=None),
+    evaluation(0, 100),
+    episode(1, 0),
+    episode(0, 1, policy=1),
+    evaluation(1, 100, policy=1),
+    episode(0, 7),
+]
+
+
+def key(done: Done) -> tuple[Any, ...]:
+    """Which task, apart from its weights."""
+    task = done.task
+    if isinstance(task, EpisodeTask):
+        policy = None if task.policy is None else task.policy.tobytes()
+        return ("episode", task.seed, task.episode, policy)
+    return ("evaluation", task.seed, task.step, task.policy.tobytes())
+
+
+def result(done: Done) -> tuple[Any, ...]:
+    """All that a task gave, bit for bit."""
+    if isinstance(done, EpisodeDone):
+        e = done.episode
+        return (e.rows.dtype, e.rows.tobytes(), e.episode_return, e.length, e.finished)
+    return done.episodes
+
+
+def play_fresh(task: AnyTask) -> Done:
+    player = Player(POINT, NETWORK)
+    done = player.run(task)
+    player.close()
+    return done
+
+
+@pytest.fixture(scope="module")
+def fresh() -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """What each task gives in an environment that nobody used before."""
+    return {key(done): result(done) for done in map(play_fresh, TASKS)}
+
+
+def collect(executor: Executor, tasks: Sequence[AnyTask]) -> list[Done]:
+    for task in tasks:
+        executor.submit(task)
+    done: list[Done] = []
+    while executor.pending:
+        done += executor.completed(block=True)
+    return done
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    pool = Pool(POINT, NETWORK, 2)
+    yield pool
+    pool.close()
+
+
+def look_for(pool: Pool, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pool.completed(block=False)
+
+
+def worker_pids() -> dict[str, int]:
+    return {p.name: p.pid or 0 for p in multiprocessing.active_children()}
+
+
+# A task is a pure function
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 3.0])
+def test_an_episode_by_hand(noise: float) -> None:
+    """Reset, noise and clipping from the streams; the row holds what the task was given."""
+    task = replace(episode(3, 5), exploration_noise=noise)
+    done = play_fresh(task)
+    assert isinstance(done, EpisodeDone)
+    env = make(POINT)
+    state = env.reset(derived_seed(3, Stream.EPISODE_RESET, 5))
+    random = generator(3, Stream.EXPLORATION, 5)
+    actor = Actor(NETWORK, POLICIES[0])
+    total = 0.0
+    for row in done.episode.rows:
+        exact = np.clip(actor(state) + noise * random.standard_normal(2), -1.0, 1.0)
+        action = exact.astype(np.float32)
+        step = env.step(action)
+        expected = [*state, *action, *step.state, step.reward, 0.0 if step.terminated else 1.0]
+        np.testing.assert_array_equal(row, np.array(expected, np.float32))
+        total += step.reward
+        state = step.state
+    assert done.episode.episode_return == total
+    assert done.episode.length == len(done.episode.rows) > 10
+    assert done.episode.finished
+
+
+def test_random_actions_fill_the_box() -> None:
+    done = [play_fresh(episode(0, k, policy=None)) for k in range(20)]
+    actions = np.concatenate([d.episode.rows[:, 2:4] for d in done if isinstance(d, EpisodeDone)])
+    assert np.abs(actions).max() <= 1.0
+    assert actions.min() < -0.95
+    assert actions.max() > 0.95
+    np.testing.assert_allclose(actions.mean(0), 0.0, atol=0.1)
+
+
+def test_an_evaluation_by_hand() -> None:
+    done = play_fresh(evaluation(3, 50, episodes=2))
+    assert isinstance(done, EvaluationDone)
+    actor = Actor(NETWORK, POLICIES[0])
+    env = make(POINT)
+    for i, played in enumerate(done.episodes):
+        state = env.reset(derived_seed(3, Stream.EVALUATION_RESET, 50, i))
+        total, length, ended = 0.0, 0, False
+        while not ended:
+            state, reward, terminated, truncated = env.step(actor(state))
+            total, length, ended = total + reward, length + 1, terminated or truncated
+        assert (played.episode_return, played.length) == (total, length)
+
+
+def test_used_players_and_any_order_give_the_same(
+    fresh: dict[tuple[Any, ...], tuple[Any, ...]],
+) -> None:
+    assert len(fresh) == len(set(fresh.values())) == len(TASKS)  # each is something else
+    player = Player(POINT, NETWORK)
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        for i in random.permutation(len(TASKS)):
+            done = player.run(TASKS[i])
+            assert result(done) == fresh[key(done)]
+    player.close()
+
+
+def test_an_episode_cut_short_is_the_beginning_of_the_whole() -> None:
+    whole, cut = play_fresh(episode()), play_fresh(replace(episode(), limit=7))
+    assert isinstance(whole, EpisodeDone)
+    assert isinstance(cut, EpisodeDone)
+    np.testing.assert_array_equal(cut.episode.rows, whole.episode.rows[:7])
+    assert not cut.episode.finished
+    exact = play_fresh(replace(episode(), limit=whole.episode.length))
+    assert isinstance(exact, EpisodeDone)
+    assert exact.episode.finished
+
+
+def test_pool_and_process_give_the_same(
+    pool: Pool, fresh: dict[tuple[Any, ...], tuple[Any, ...]]
+) -> None:
+    here = InProcess(POINT, NETWORK)
+    for chosen in (here, pool):
+        done = collect(chosen, TASKS)
+        assert {key(d): result(d) for d in done} == fresh
+        assert chosen.pending == ()
+        assert chosen.completed(block=True) == []  # nothing to wait for
+    here.close()
+
+
+def test_episodes_go_before_evaluations() -> None:
+    pool = Pool(POINT, NETWORK, 1)
+    try:
+        done = collect(pool, [evaluation(0, 0), evaluation(0, 10), episode(0, 0), episode(0, 1)])
+        # The first had begun when the others came.
+        kinds = [type(d) for d in done]
+        assert kinds == [EvaluationDone, EpisodeDone, EpisodeDone, EvaluationDone]
+    finally:
+        pool.close()
+
+
+def test_pending_are_those_that_are_not_taken_yet(pool: Pool) -> None:
+    for task in TASKS:
+        pool.submit(task)
+    taken = 0
+    while pool.pending:
+        assert len(pool.pending) == len(TASKS) - taken
+        taken += len(pool.completed(block=True))
+    assert taken == len(TASKS)
+
+
+def test_no_workers_is_no_pool() -> None:
+    chosen = executor(POINT, NETWORK, 0)
+    assert isinstance(chosen, InProcess)
+    chosen.close()
+
+
+# Faults of the environment
+
+
+def faulty(fault: str) -> Task:
+    return Task("toys:Point-v0", {"fault": fault, "at": 3})
+
+
+FAULTS = [
+    ("raise", "the environment raised ValueError: the motor is on fire"),
+    ("state", "step 3: the environment gave a non-finite observation (dim 0)"),
+    ("reward", "step 3: the environment gave a non-finite reward (inf)"),
+]
+
+
+@pytest.mark.parametrize(("fault", "told"), FAULTS)
+def test_a_fault_names_seed_and_place(fault: str, told: str) -> None:
+    player = Player(faulty(fault), NETWORK)
+    with pytest.raises(RunError) as caught:
+        player.run(episode(7, 2))
+    assert str(caught.value).startswith("seed 7, episode 2")
+    assert str(caught.value).endswith(told)
+    with pytest.raises(RunError) as caught:
+        player.run(evaluation(7, 400))
+    assert str(caught.value).startswith("seed 7, evaluation at step 400")
+    assert str(caught.value).endswith(told)
+
+
+@pytest.mark.parametrize(("fault", "told"), FAULTS)
+def test_a_fault_in_a_worker_is_the_same_line(
+    fault: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pool = Pool(faulty(fault), NETWORK, 1)
+    try:
+        with pytest.raises(RunError) as caught:
+            collect(pool, [episode(7, 2)])
+    finally:
+        pool.close()
+    assert str(caught.value).startswith("seed 7, episode 2")
+    assert str(caught.value).endswith(told)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" in capfd.readouterr().err  # the worker tells where; the parent cannot
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fault_ends_the_run_in_one_line(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(RunError) as caught:
+        td7.train(
+            env="toys:Point-v0",
+            env_kwargs={"fault": "state", "at": 3},
+            seeds=[4],
+            steps=100,
+            set=SMALL,
+            workers=workers,
+            quiet=True,
+            out=str(tmp_path / "run"),
+        )
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("seed 4, ")
+    assert not worker_pids()
+
+
+# Workers
+
+
+@pytest.mark.parametrize("task", [episode(7, 2), evaluation(7, 400)], ids=str)
+def test_a_worker_killed_at_work_is_named(task: AnyTask) -> None:
+    pool = Pool(faulty("kill"), NETWORK, 1)
+    begin = time.monotonic()
+    try:
+        with pytest.raises(RunError) as caught:
+            collect(pool, [task])
+    finally:
+        pool.close()
+    told = "worker process td7-worker-0 died (signal SIGKILL) while busy with "
+    assert str(caught.value) == told + str(task)
+    assert time.monotonic() - begin < 20
+    assert not worker_pids()
+
+
+def test_an_idle_worker_that_is_killed_is_named(pool: Pool) -> None:
+    collect(pool, TASKS)  # both are up
+    os.kill(worker_pids()["td7-worker-1"], signal.SIGKILL)
+    told = r"^worker process td7-worker-1 died \(signal SIGKILL\) while idle$"
+    with pytest.raises(RunError, match=told):
+        look_for(pool, seconds=20)
+
+
+def test_giving_a_task_to_a_killed_worker_names_it() -> None:
+    pool = Pool(POINT, NETWORK, 1)
+    try:
+        collect(pool, [episode()])
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        process.join()
+        with pytest.raises(RunError, match=r"^worker process td7-worker-0 died \(signal SIGKILL\)"):
+            collect(pool, [episode()])
+    finally:
+        pool.close()
+
+
+def test_no_process_remains_after_close() -> None:
+    assert not worker_pids()
+    pool = Pool(POINT, NETWORK, 2)
+    processes = multiprocessing.active_children()
+    assert len(processes) == 2
+    pool.submit(evaluation(0, 0, episodes=1_000_000))  # one in the middle of something, one idle
+    pool.completed(block=True)
+    pool.close()
+    assert not worker_pids()
+
+
+def test_starting_workers_leaves_this_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have one thread and hear no signals; this process keeps what it had."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    Pool(POINT, NETWORK, 1).close()
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "MKL_NUM_THREADS" not in os.environ
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_worker_does_not_load_torch() -> None:
+    program = """
+import sys
+import td7.collection
+from td7.collection import Player
+loaded = [name for name in sys.modules if name.partition('.')[0] in ('torch', 'pandas')]
+print(loaded)
+"""
+    out, _ = python(program).communicate(timeout=60)
+    assert out == "[]\n"
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    """Workers inherit standard output, so it ends only when the last of them has."""
+    program = """
+import sys
+from td7.collection import Pool
+import td7.cli
+completed = Pool.completed
+def tell(self, *, block):
+    done = completed(self, block=block)
+    if done:
+        print('working', flush=True)  # a worker is up
+    return done
+Pool.completed = tell
+td7.cli.main(sys.argv[1:])
+"""
+    command = ["train", "--env", "toys:Point-v0", "--steps", "1e6", "--workers", "2", "--quiet"]
+    out = ["--out", str(tmp_path / "run")]
+    process = python(program, *command, *out, "--set", *words({**SMALL, "random_steps": 1_000_000}))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "working\n"
+    process.kill()
+    rest, _ = process.communicate(timeout=30)  # to the end of the output: of the last process
+    assert process.returncode == -signal.SIGKILL
+    assert set(rest.split()) <= {"working"}
+
+
+POOL = """
+import os, signal, sys
+from td7.architectures import Layer, Network
+from td7.collection import EpisodeTask, Pool
+from td7.types import Task
+
+def make(limit):
+    task = Task('toys:Count-v0', {'max_episode_steps': limit})
+    return Pool(task, Network({'state': 1}, (Layer('action', ('state',), 1),)), 2)
+
+def play(pool, limit):
+    for k in range(2):
+        pool.submit(EpisodeTask(0, k, limit, None, 0.0))
+    while pool.pending:
+        for done in pool.completed(block=True):
+            print(done.episode.length, flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_to_all_processes_is_the_parents_to_handle(name: str) -> None:
+    """Ctrl-C and `timeout` reach every process of a group, also those still importing."""
+    program = f"""
+os.setpgid(0, 0)
+signal.signal(signal.{name}, lambda *_: print('heard', flush=True))
+pool = make(3)
+os.killpg(0, signal.{name})
+play(pool, 3)
+os.killpg(0, signal.{name})
+play(pool, 3)
+pool.close()
+"""
+    process = python(POOL + program)
+    out, _ = process.communicate(timeout=60)
+    assert sorted(out.split()) == ["3"] * 4 + ["heard"] * 2
+    assert process.returncode == 0
+
+
+def test_a_pool_that_nobody_closed_ends_with_python() -> None:
+    program = """
+pool = make(10**12)
+play(pool, 3)  # both are up
+pool.submit(EpisodeTask(0, 0, 10**12, None, 0.0))
+"""
+    process = python(POOL + program)
+    out, _ = process.communicate(timeout=60)
+    assert out.split() == ["3", "3"]
+    assert process.returncode == 0
+
+
+def test_play_is_what_players_play() -> None:
+    environment = make(POINT)
+    played = play(environment, NETWORK, episode())
+    done = play_fresh(episode())
+    assert isinstance(done, EpisodeDone)
+    np.testing.assert_array_equal(played.rows, done.episode.rows)
+    environment.close()
