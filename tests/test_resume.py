@@ -357,6 +357,17 @@ def test_a_config_that_was_edited_is_refused(
     assert files(stopped) == before
 
 
+def test_a_refusal_leaves_no_worker_and_no_lock(
+    stopped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = (stopped / "config.json").read_bytes()
+    edit(stopped, lambda config: config.update(evaluate_every=50))
+    refused(["resume", str(stopped), "--workers", "1"], capsys)
+    assert not [p for p in multiprocessing.active_children() if p.name.startswith("td7-worker")]
+    (stopped / "config.json").write_bytes(good)
+    td7.resume(stopped, quiet=True)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -146,6 +146,16 @@ def test_views_are_saved_by_value(tmp_path: Path, tensor: Tensor) -> None:
     assert torch.equal(loaded.tensors["view"], tensor)
 
 
+def test_two_names_for_one_tensor_are_two_tensors(store: Store) -> None:
+    """A checkpoint whose evaluation is still to come is both."""
+    tensor = torch.arange(3.0)
+    store.snapshots.save({"a": tensor, "b": tensor}, {"seeds": []}, store.replay)
+    loaded = store.again().snapshots.load()
+    assert loaded is not None
+    assert torch.equal(loaded.tensors["a"], tensor)
+    assert torch.equal(loaded.tensors["b"], tensor)
+
+
 # Damage
 
 
