@@ -320,7 +320,7 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
     assert {name: p.default for name, p in signature.parameters.items()} == fields
     assert next(iter(signature.parameters)) == "algorithm"
 
-    parser, _ = cli._parser()
+    parser, _ = cli._parser("train")
     given = vars(parser.parse_args(["train"]))
     assert given.keys() - {"command"} == fields.keys()
     lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
@@ -328,7 +328,7 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
 
 
 def test_words_and_values_are_the_same_options() -> None:
-    parser, _ = cli._parser()
+    parser, _ = cli._parser("train")
     words = "train td7 --env X-v0 --steps 1e3 --snapshot-every 0.5 --quiet --set a=1 b=2 --set c=3"
     given = vars(parser.parse_args(words.split()))
     del given["command"]

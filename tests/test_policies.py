@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 import td7
 import toys
 from folders import SMALL, newest
-from td7.actors import Actor
+from td7.actors import Actor, flatten
+from td7.architectures import Layer, Layout, Network
 from td7.errors import InputError
 from td7.policies import Policy
 from td7.types import Task, TaskSpec
@@ -117,13 +118,11 @@ def test_a_wrong_shape_is_told(policy: Policy, shape: tuple[int, ...]) -> None:
 
 def test_shapes_other_than_vectors() -> None:
     """A task with observations [3, 2] and actions [1, 2], of one linear layer."""
-    from td7.architectures import Layer, Network
-
     spec = TaskSpec(Task("Grid-v0"), (3, 2), (1, 2), (-1.0, 0.0), (1.0, 4.0), None)
     network = Network({"state": 6}, (Layer("action", ("state",), 2, activation="tanh"),))
-    flat = np.zeros(6 * 2 + 2, np.float32)
-    flat[-1] = np.arctanh(0.5)  # the bias of the second action
-    policy = Policy(spec, network, flat, 0.1)
+    bias = np.array([0.0, np.arctanh(0.5)], np.float32)
+    weights = {"action.weight": np.zeros((6, 2), np.float32), "action.bias": bias}
+    policy = Policy(spec, network, flatten(Layout.of(network), weights), 0.1)
     np.testing.assert_allclose(policy.predict(np.zeros((3, 2)))[0], [[0.0, 3.0]])
     assert policy.predict(np.zeros((7, 3, 2)))[0].shape == (7, 1, 2)
     assert policy.predict(np.zeros((3, 2), np.uint8))[0].dtype == np.float32
@@ -131,12 +130,11 @@ def test_shapes_other_than_vectors() -> None:
 
 def test_bounds_that_float32_cannot_hold() -> None:
     """The nearest float32 of 0.1 lies beyond it, the action must not."""
-    from td7.architectures import Layer, Network
-
     spec = TaskSpec(Task("Narrow-v0"), (1,), (1,), (-0.1,), (0.1,), None)
     network = Network({"state": 1}, (Layer("action", ("state",), 1, activation="tanh"),))
     for bias in (-100.0, 100.0):
-        policy = Policy(spec, network, np.array([0.0, bias], np.float32), 0.1)
+        weights = {"action.weight": np.zeros((1, 1)), "action.bias": np.array([bias])}
+        policy = Policy(spec, network, flatten(Layout.of(network), weights), 0.1)
         action, _ = policy.predict(np.zeros(1))
         assert abs(float(action[0])) <= 0.1
         assert abs(float(action[0])) == pytest.approx(0.1)

@@ -506,7 +506,7 @@ def test_a_table_shorter_than_its_snapshot_is_an_error(tmp_path: Path, finished:
     shutil.copytree(finished, run)
     table = run / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
-    with pytest.raises(InputError, match=r"episodes\.csv has fewer rows than its snapshot"):
+    with pytest.raises(InputError, match=r"episodes\.csv has other rows than its snapshot"):
         td7.resume(run, quiet=True)
 
 

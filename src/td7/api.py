@@ -36,7 +36,9 @@ class TrainOptions:
     )
     steps: int = hyper(1_000_000, "environment steps, a seed", group="What", at_least=1)
     seeds: Any = hyper("0", "e.g. 0-9 or 0,3,7; they are trained side by side", group="What")
-    set: Any = hyper((), "hyperparameters, e.g. batch_size=128 (listed below)", group="What")
+    set: Any = hyper(
+        (), "hyperparameters, e.g. batch_size=128; `td7 train --help` lists them", group="What"
+    )
     evaluate_every: int = hyper(
         5_000, "environment steps between evaluations", group="Evaluation", at_least=1
     )

@@ -96,6 +96,8 @@ class Layout:
                     name = f"{layer.output}.{kind}"
                     parameters.append(Parameter(name, shape, fan_in, offset))
                     offset = aligned(offset + parameters[-1].size, PARAMETER_ALIGNMENT)
+        if not parameters:
+            raise ValueError("a network needs at least one layer")
         (heads,) = {network.heads for network in networks}
         return cls(tuple(parameters), heads)
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    parser, commands = _parser()
+    parser, commands = _parser(words[0] if words else "")
     if not words:
         parser.print_help()
         return 0
@@ -78,7 +78,8 @@ def _option_names(parser: argparse.ArgumentParser) -> list[str]:
     return [name for name in parser._option_string_actions if name.startswith("--")]
 
 
-def _parser() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+def _parser(chosen: str) -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    """All commands, and the options of the chosen one: those of `train` take seconds to import."""
     parser = Parser(
         prog="td7",
         description="TD7 and SALE, stacked over seeds: train, stop, resume exactly, evaluate.",
@@ -87,52 +88,11 @@ def _parser() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     parser.add_argument("--version", action="version", version=f"td7 {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
 
-    def command(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, epilog: str | None = None
-    ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text, epilog=epilog)
+    for name, (run, add, text) in _COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=run)
-        return sub
-
-    _add_train(
-        command(
-            "train",
-            _train,
-            "train an algorithm on a task, all seeds side by side",
-            epilog=_hyperparameter_help(),
-        )
-    )
-
-    resume = command("resume", _resume, "go on, exactly, with a run that was stopped")
-    resume.add_argument("dir", metavar="DIR", help="the run folder")
-    resume.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
-    _add_from_options(resume, ("set", "workers", "snapshot_every", "quiet"))
-
-    evaluate = command("evaluate", _evaluate, "play a trained policy and tell its returns")
-    evaluate.add_argument("dir", metavar="DIR", help="the run folder")
-    evaluate.add_argument("--seed", metavar="N", help="only this seed's policy (default: all)")
-    evaluate.add_argument(
-        "--episodes", metavar="N", default="10", help="episodes a seed (default: 10)"
-    )
-    evaluate.add_argument(
-        "--video", metavar="FILE", help="film the first episode, as .mp4 or .gif (extra `video`)"
-    )
-
-    listing = command("list", _list, "what there is: algorithms with their hyperparameters, tasks")
-    listing.add_argument("what", metavar="algorithms|tasks")
-
-    bench = command("bench", _bench, "measure updates a second, beside a plain program")
-    for flag, default, text in (
-        ("--seeds", "1,10", "numbers of seeds, side by side"),
-        ("--engines", "auto", "of eager, compiled, graph"),
-        ("--rows", "100_000", "replay sizes"),
-        ("--env", "HalfCheetah-v4", "the task whose sizes are taken"),
-        ("--device", "auto", "auto, cpu or cuda"),
-        ("--seconds", "10", "time for each candidate; all take turns"),
-        ("--out", "results/bench", "folder for the figures, as JSON"),
-    ):
-        shown = f"{text} (default: {default})"
-        bench.add_argument(flag, metavar=flag[2:].upper(), default=default, help=shown)
+        if name == chosen:
+            add(sub)
 
     return parser, commands.choices  # type: ignore[return-value]  # name: parser
 
@@ -140,11 +100,48 @@ def _parser() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
 def _add_train(parser: argparse.ArgumentParser) -> None:
     from td7.api import TrainOptions
 
+    parser.epilog = _hyperparameter_help()
+
     parser.add_argument(
         "algorithm", metavar="ALGORITHM", nargs="?", default="td7", help="default: td7"
     )
     names = [f.name for f in dataclasses.fields(TrainOptions)]
     _add_from_options(parser, [name for name in names if name != "algorithm"])
+
+
+def _add_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="the run folder")
+    parser.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
+    _add_from_options(parser, ("set", "workers", "snapshot_every", "quiet"))
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="the run folder")
+    parser.add_argument("--seed", metavar="N", help="only this seed's policy (default: all)")
+    parser.add_argument(
+        "--episodes", metavar="N", default="10", help="episodes a seed (default: 10)"
+    )
+    parser.add_argument(
+        "--video", metavar="FILE", help="film the first episode, as .mp4 or .gif (extra `video`)"
+    )
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="algorithms|tasks")
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    for flag, default, text in (
+        ("--seeds", "1,10", "numbers of seeds, side by side"),
+        ("--engines", "auto", "of eager, compiled, graph (auto: eager and the fast one)"),
+        ("--rows", "100_000", "replay sizes"),
+        ("--env", "HalfCheetah-v4", "the task whose sizes are taken"),
+        ("--device", "auto", "auto, cpu or cuda"),
+        ("--seconds", "10", "time for each candidate; all take turns"),
+        ("--out", "results/bench", "folder for the figures, as JSON"),
+    ):
+        shown = f"{text} (default: {default})"
+        parser.add_argument(flag, metavar=flag[2:].upper(), default=default, help=shown)
 
 
 def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
@@ -333,3 +330,15 @@ def _list_tasks() -> None:
     for task in tasks():
         print(f"{task:28}{'in the paper' if task in PAPER_TASKS else ''}".rstrip())
     print("and any Gymnasium task with a Box state and a Box action, as Id-v0 or module:Id-v0")
+
+
+_COMMANDS: dict[
+    str,
+    tuple[Callable[[argparse.Namespace], int], Callable[[argparse.ArgumentParser], None], str],
+] = {
+    "train": (_train, _add_train, "train an algorithm on a task, all seeds side by side"),
+    "resume": (_resume, _add_resume, "go on, exactly, with a run that was stopped"),
+    "evaluate": (_evaluate, _add_evaluate, "play a trained policy and tell its returns"),
+    "list": (_list, _add_list, "what there is: algorithms with their hyperparameters, tasks"),
+    "bench": (_bench, _add_bench, "measure updates a second, beside a plain program"),
+}

@@ -287,17 +287,19 @@ class Engine:
         Its value raises if one of the member's losses or values was not finite.
         """
         faults = Fetch(self._broken[member])
+        return Fetch(self.learner.policies()[member], lambda: self._raise(member, faults))
 
-        def check() -> None:
-            pairs = zip(faults.value().tolist(), self.learner.metrics, strict=True)
-            found = [(update, name) for update, name in pairs if update]
-            if found:
-                update, name = min(found, key=lambda fault: fault[0])
-                raise RunError(
-                    f"seed {self.seeds[member]}, by update {update}: {name} is not finite"
-                )
+    def check(self) -> None:
+        """Raises if a loss or value of any member was not finite; waits for the device."""
+        for member in range(len(self.seeds)):
+            self._raise(member, Fetch(self._broken[member]))
 
-        return Fetch(self.learner.policies()[member], check)
+    def _raise(self, member: int, faults: Fetch) -> None:
+        pairs = zip(faults.value().tolist(), self.learner.metrics, strict=True)
+        found = [(update, name) for update, name in pairs if update]
+        if found:
+            update, name = min(found, key=lambda fault: fault[0])
+            raise RunError(f"seed {self.seeds[member]}, by update {update}: {name} is not finite")
 
 
 def _can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:

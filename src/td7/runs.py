@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,9 @@ from td7.files import write, write_json
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
+
+
+Keep = Callable[[int, int, int], bool]  # of a row's first three columns
 
 
 class Table:
@@ -41,20 +44,20 @@ class Table:
         self._file.write(text.getvalue())
         self._file.flush()
 
-    def cut_back(self, counts: Mapping[int, int]) -> None:
-        """Keeps each seed's first rows, as many as `counts` says, and forgets what came after."""
+    def cut_back(self, keep: Keep, counts: Mapping[int, int]) -> None:
+        """Forgets all rows but those that `keep` says; they must be as many as `counts`."""
         kept = [",".join(self.columns)]
         self.counts = Counter()
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         for line in text.splitlines()[1:]:
+            words = line.split(",")
             # A row that a crash cut short or spoilt is always among those to forget.
-            seed, comma, _ = line.partition(",")
-            known = comma and seed.isdecimal()
-            if known and self.counts[int(seed)] < counts.get(int(seed), 0):
-                self.counts[int(seed)] += 1
+            whole = len(words) == len(self.columns) and all(w.isdecimal() for w in words[:3])
+            if whole and keep(*map(int, words[:3])):
+                self.counts[int(words[0])] += 1
                 kept.append(line)
         if any(self.counts[seed] != count for seed, count in counts.items()):
-            raise InputError(f"{self.path} has fewer rows than its snapshot knows of")
+            raise InputError(f"{self.path} has other rows than its snapshot knows of")
         self._rewrite(kept)
 
     def sort(self) -> None:
@@ -97,10 +100,11 @@ class RunFolder:
             self._lock.close()
             raise InputError(f"{path} is in use by another td7 process") from None
 
-    def cut_back(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """All tables as a snapshot knew them; with no counts, empty."""
+    def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
+        """All tables as a snapshot knew them; those without a `keep`, empty."""
         for name, table in self.tables.items():
-            table.cut_back({int(seed): n for seed, n in counts.get(name, {}).items()})
+            known = {int(seed): n for seed, n in counts.get(name, {}).items()}
+            table.cut_back(keep.get(name, lambda *_: False), known)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Rows a table and seed, all of them safely on the disk."""

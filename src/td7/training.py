@@ -37,7 +37,7 @@ from td7.engine import Engine, Fetch
 from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
-from td7.runs import RunFolder, versions
+from td7.runs import Keep, RunFolder, versions
 from td7.snapshots import Snapshot, Snapshots
 from td7.types import RowLayout, Task, TaskSpec
 
@@ -342,6 +342,7 @@ class OnlineTraining:
     def _save(self) -> None:
         """A snapshot of this moment, and the policies beside it."""
         self._write_metrics(wait=True)
+        self.engine.check()  # what is not finite is not worth going on with
         now = time.monotonic()
         self.clock.add("total", now - self._counted)
         self._counted = now
@@ -396,7 +397,7 @@ class OnlineTraining:
     def _restore(self, snapshot: Snapshot | None) -> None:
         """The state of a snapshot; without one, the start."""
         if snapshot is None:
-            self.folder.cut_back({})
+            self.folder.cut_back({}, {})
             return
         saved = snapshot.members
         check_same(self.config.to_json(), saved["config"])
@@ -420,12 +421,26 @@ class OnlineTraining:
             if name.startswith(("learner.", "engine.")):
                 tensor.copy_(snapshot.tensors[name])
         self.engine.restore(saved["updates"])
-        self.folder.cut_back(saved["table_rows"])
+        self._cut_tables_back(saved)
         self.clock.seconds = dict(saved["seconds"])
         self.clock.times = dict(saved["times"])
         for i, task in enumerate(saved["pending_evaluations"]):
             policy = snapshot.tensors[f"pending_evaluation.{i}"].numpy()
             self.executor.submit(EvaluationTask(**task, policy=policy))
+
+    def _cut_tables_back(self, saved: Mapping[str, Any]) -> None:
+        """The tables' rows of before the snapshot, in whatever order they are by now."""
+        members = {member.seed: member for member in self.members}
+        updates = dict(zip(self.config.seeds, saved["updates"], strict=True))
+        pending = {(task["seed"], task["step"]) for task in saved["pending_evaluations"]}
+        keep: dict[str, Keep] = {
+            "evaluations": lambda seed, step, _: (
+                step < members[seed].next_evaluation and (seed, step) not in pending
+            ),
+            "episodes": lambda seed, step, _: step <= members[seed].steps,
+            "metrics": lambda seed, _, update: update <= updates[seed],
+        }
+        self.folder.cut_back(keep, saved["table_rows"])
 
     # -- watching ------------------------------------------------------------------------------
 

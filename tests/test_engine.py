@@ -1,0 +1,130 @@
+"""Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from td7 import engine as engine_module
+from td7.algorithms.td7 import TD7, TD7Config
+from td7.engine import Engine
+from td7.replay import Replay
+from td7.types import RowLayout, Task, TaskSpec
+
+TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
+LAYOUT = RowLayout(5, 2)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def build(mode: str, device: str, dtype: torch.dtype = torch.float64, members: int = 3) -> Engine:
+    config = TD7Config(embedding_dim=8, hidden_dim=16, batch_size=32, target_every=20)
+    where = torch.device(device)
+    learner = TD7(config, TASK, range(members), where, dtype)
+    replay = Replay(LAYOUT, 300, members, where, dtype)
+    for m in range(members):
+        rows = np.random.default_rng(m).standard_normal((200, LAYOUT.width)).astype(np.float32)
+        rows[:, -1] = rows[:, -1] > -1
+        replay.append(m, rows)
+    return Engine(learner, replay, config.batch_size, range(members), mode)
+
+
+def run(engine: Engine, wanted: Sequence[int]) -> None:
+    left = list(wanted)
+    while any(left):
+        before = list(engine.updates)
+        engine.advance(left)
+        done = zip(left, engine.updates, before, strict=True)
+        left = [n - (now - then) for n, now, then in done]
+
+
+def tensors(engine: Engine) -> dict[str, Tensor]:
+    state = {**engine.learner.state(), **engine.state()}
+    state |= {"leaves": engine.replay.leaves, "max": engine.replay.max_priority}
+    return {name: tensor.cpu().clone() for name, tensor in state.items()}
+
+
+def check_close(a: Engine, b: Engine, tolerance: float) -> None:
+    assert a.updates == b.updates
+    expected = tensors(b)
+    for name, tensor in tensors(a).items():
+        scale = expected[name].abs().max().clamp(min=1e-30)
+        assert float((tensor - expected[name]).abs().max() / scale) < tolerance, name
+
+
+def test_compiled_is_eager() -> None:
+    """All members at once, then members with other counts and phases."""
+    compiled, eager = build("compiled", "cpu", members=2), build("eager", "cpu", members=2)
+    for wanted in ((22, 22), (3, 0), (4, 9)):
+        run(compiled, wanted)
+        run(eager, wanted)
+    check_close(compiled, eager, 1e-10)
+
+
+def test_without_a_compiler_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no\ncompiler found")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    said: list[str] = []
+    learner = TD7(TD7Config(), TASK, [0], torch.device("cpu"), torch.float32)
+    replay = Replay(LAYOUT, 10, 1, torch.device("cpu"), torch.float32)
+    engine = Engine(learner, replay, 256, [0], "compiled", warn=said.append)
+    replay.append(0, np.ones((5, LAYOUT.width), np.float32))
+    engine.advance([1])
+    assert said == ["updates run without compilation, which fails here: no compiler found"]
+
+
+def test_a_unit_ends_where_targets_or_noise_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots by hand: a unit of 10, targets every 20, noise blocks of 15."""
+    monkeypatch.setattr(engine_module, "NOISE_BLOCK", 15)
+    engine = build("eager", "cpu")
+    steps = []
+    for _ in range(4):
+        engine.advance([100, 7, 0])
+        steps.append(list(engine.updates))
+    assert steps == [[10, 7, 0], [15, 14, 0], [20, 15, 0], [30, 20, 0]]
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_a_graph_is_eager_on_a_gpu() -> None:
+    """Members with other counts and phases, over target copies; a race would show here."""
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 0.05)):
+        graph, eager = build("graph", "cuda", dtype), build("eager", "cuda", dtype)
+        for wanted in ((37, 20, 0), (13, 30, 55), (21, 20, 15)):
+            run(graph, wanted)
+            run(eager, wanted)
+        check_close(graph, eager, tolerance)
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_a_replayed_graph_draws_fresh_numbers() -> None:
+    """Two replays sample other rows, and the captured unit left everything as it was."""
+    engine = build("graph", "cuda")
+    before = tensors(engine)
+    engine._graph = engine._capture()
+    after = tensors(engine)
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    changed = []
+    for _ in range(2):
+        leaves = engine.replay.leaves.clone()
+        run(engine, [10, 10, 10])
+        changed.append((engine.replay.leaves != leaves).cpu())
+    assert not torch.equal(changed[0], changed[1])
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_masked_members_stay_bit_identical_in_a_graph() -> None:
+    engine = build("graph", "cuda")
+    run(engine, [12, 5, 7])
+    before = tensors(engine)
+    run(engine, [25, 0, 0])
+    for name, tensor in tensors(engine).items():
+        assert torch.equal(tensor[1:], before[name][1:]), name
+        assert name in ("max", "clip_min", "clip_max") or not torch.equal(
+            tensor[0], before[name][0]
+        )
