@@ -18,8 +18,9 @@ setup: .venv/installed  ## create .venv with everything pinned in constraints.tx
 	@touch $@
 
 demo: setup  ## train TD7 on InvertedPendulum-v5, two seeds, a few minutes
-	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 4000 \
-	    --set random_steps=1000 --evaluate-every 500 --out $(DEMO)
+	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 8000 \
+	    --set random_steps=1000 hidden_dim=64 embedding_dim=64 batch_size=128 target_every=25 \
+	    --evaluate-every 500 --out $(DEMO)
 
 test: check  ## format check, lint, strict types and the whole test suite
 	@$(BIN)/python -m pytest

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from td7 import __version__
 from td7.errors import InputError, RunError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,6 +70,13 @@ def _run(words: Sequence[str]) -> int:
     status = command(options)
     sys.stdout.flush()
     return status
+
+
+def _console() -> "Console":
+    """Standard output; where it is no terminal, wide enough for every table."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 110)
 
 
 def _failed(message: object, status: int) -> int:
@@ -215,8 +225,6 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     """Trains, then shows what came of it: a table, a picture, where the files are."""
-    from rich.console import Console
-
     from td7.report import learning_curve, summary
     from td7.training import Stopped
 
@@ -228,7 +236,7 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     title = f"{run.config['algorithm']} on {run.config['task']['id']}"
     learning_curve(run.evaluations, title, picture)
     if not quiet:
-        console = Console()
+        console = _console()
         console.print(summary(run.evaluations))
         for label, path in (
             ("learning curve", picture),
@@ -240,8 +248,6 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from td7.api import evaluate
     from td7.configs import parse
     from td7.report import returns
@@ -252,7 +258,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         episodes=parse("episodes", options.episodes, int),
         video=options.video,
     )
-    Console().print(returns(episodes))
+    _console().print(returns(episodes))
     if options.video:
         print(f"video: {options.video}")
     return 0
@@ -261,10 +267,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     import time
 
-    from rich.console import Console
-
     from td7 import bench
-    from td7.api import choose_device, choose_engine
+    from td7.api import WORTH_COMPILING, choose_device, choose_engine
     from td7.configs import parse
     from td7.environments import describe
     from td7.files import write_json
@@ -278,9 +282,8 @@ def _bench(options: argparse.Namespace) -> int:
             raise InputError(f"{name} must be at least 1, given {min(found)}")
         return found
 
-    engines = [choose_engine(word, device) for word in options.engines.split(",")]
-    if options.engines == "auto":
-        engines = ["eager", "compiled" if device == "cpu" else "graph"]
+    words = "eager,auto" if options.engines == "auto" else options.engines
+    engines = [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
     spec = describe(Task(options.env))
     results = bench.measure(
         spec,
@@ -291,7 +294,7 @@ def _bench(options: argparse.Namespace) -> int:
         seconds=parse("seconds", options.seconds, float),
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    Console().print(bench.table(results, f"TD7 updates, sizes of {options.env}, {device}"))
+    _console().print(bench.table(results, f"TD7 updates, sizes of {options.env}, {device}"))
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{device}-{time.strftime('%Y%m%d-%H%M%S')}.json"

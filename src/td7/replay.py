@@ -149,5 +149,6 @@ def _last_of_equals(indices: Tensor, values: Tensor) -> Tensor:
     """
     equal = indices.unsqueeze(2) == indices.unsqueeze(1)  # [S, B, B]
     positions = torch.arange(indices.shape[1], device=indices.device)
-    last = torch.where(equal, positions, -1).amax(dim=2)
+    # The clamp changes nothing; it tells the compiler that no index is out of bounds.
+    last = torch.where(equal, positions, 0).amax(dim=2).clamp(min=0)
     return values.gather(1, last)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from td7 import __version__
 from td7.errors import InputError
 from td7.files import write, write_json
 
@@ -170,14 +171,9 @@ def write_config(path: Path, record: Mapping[str, Any]) -> None:
 
 def versions() -> dict[str, str]:
     """What a result depends on besides its config."""
-    packages = ("td7", "torch", "numpy", "gymnasium", "mujoco")
-    found = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed as a package"
-    return found
+    packages = ("torch", "numpy", "gymnasium", "mujoco")
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"td7": __version__, "python": platform.python_version(), **found}
 
 
 def command() -> str:
