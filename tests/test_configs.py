@@ -244,6 +244,7 @@ def shown(**changed: Any) -> dict[str, Any]:
         device="cpu",
         precision="float64",
         engine="eager",
+        threads=1,
     )
     with TemporaryDirectory() as folder:
         path = Path(folder)

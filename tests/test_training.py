@@ -55,6 +55,7 @@ def build(
         device="cpu",
         precision=precision,
         engine="eager",
+        threads=1,
     )
     runs.create(path, config.to_json())
     return OnlineTraining(

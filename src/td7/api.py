@@ -22,9 +22,11 @@ from td7.types import Task, TaskSpec
 from td7.videos import record
 
 if TYPE_CHECKING:
+    from td7.algorithms.base import OnlineConfig
     from td7.training import RunConfig
 
 
+WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
 WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 ms saved in each
 
 
@@ -58,11 +60,17 @@ class TrainOptions:
     )
     quiet: bool = hyper(False, "say nothing but warnings", group="Output")
     device: str = hyper("auto", "auto, cpu or cuda (auto: cuda if there is one)", group="Hardware")
-    workers: int = hyper(
-        0,
-        "processes that play episodes; 0: none, they are played between updates",
+    workers: str = hyper(
+        "auto",
+        "processes that play episodes; 0: none, they are played between updates "
+        "(auto: none on a cpu; on cuda one a seed and five to evaluate, as cores allow)",
         group="Hardware",
-        at_least=0,
+    )
+    threads: str = hyper(
+        "auto",
+        "PyTorch's, on a cpu; part of the result's last digits (auto: 1 for small networks, "
+        "else all)",
+        group="Hardware",
     )
     precision: str = hyper("float32", "of the learner: float32 or float64", group="Hardware")
     engine: str = hyper(
@@ -147,6 +155,7 @@ train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for he
 def start(options: TrainOptions) -> Run:
     """A new run: everything is checked before anything is written."""
     config = run_config(options)
+    workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
     path = Path(options.out) if options.out else _default_folder(config.algorithm, options.env)
     record = {
@@ -157,9 +166,7 @@ def start(options: TrainOptions) -> Run:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     runs.create(path, record)
-    return _run(
-        config, spec, path, record, options.workers, options.snapshot_every, quiet=options.quiet
-    )
+    return _run(config, spec, path, record, workers, options)
 
 
 def run_config(options: TrainOptions) -> "RunConfig":
@@ -186,6 +193,7 @@ def run_config(options: TrainOptions) -> "RunConfig":
         device=device,
         precision=one_of("precision", options.precision, ("float32", "float64")),
         engine=choose_engine(options.engine, device, updates),
+        threads=choose_threads(options.threads, hyperparameters),
     )
 
 
@@ -194,7 +202,7 @@ def resume(
     *,
     steps: int | None = None,
     set: Any = (),  # the option's name
-    workers: int = 0,
+    workers: int | str = "auto",
     snapshot_every: float = 5.0,
     quiet: bool = False,
 ) -> Run:
@@ -214,8 +222,10 @@ def resume(
                 values[f.name] = record[f.name]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    options = train_options({**values, "workers": workers, "snapshot_every": snapshot_every})
+    how = {"workers": workers, "snapshot_every": snapshot_every, "quiet": quiet}
+    options = train_options({**values, **how})
     config = run_config(options)
+    workers = choose_workers(options.workers, config.device, len(config.seeds))
     given = set if isinstance(set, Mapping) else named(set)
     if given:
         changed = with_values(
@@ -228,7 +238,7 @@ def resume(
         check_same({"steps": steps}, {"steps": config.steps})
         config = dataclasses.replace(config, steps=steps)
     spec = describe(config.task)
-    return _run(config, spec, path, record, options.workers, options.snapshot_every, quiet=quiet)
+    return _run(config, spec, path, record, workers, options)
 
 
 def _run(
@@ -237,17 +247,24 @@ def _run(
     path: Path,
     record: Mapping[str, Any],
     workers: int,
-    snapshot_every: float,
-    *,
-    quiet: bool,
+    options: TrainOptions,
 ) -> Run:
+    import torch
+
     from td7.progress import progress
     from td7.training import OnlineTraining
 
-    shown = progress(quiet=quiet)
+    shown = progress(quiet=options.quiet)
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
     try:
         training = OnlineTraining(
-            config, spec, path, shown, workers=workers, snapshot_every=snapshot_every
+            config,
+            spec,
+            path,
+            shown,
+            workers=workers,
+            snapshot_every=options.snapshot_every,
         )
         try:
             if config.steps != record["steps"]:  # extended; the folder is ours from here on
@@ -261,6 +278,7 @@ def _run(
         finally:
             training.close()
     finally:
+        torch.set_num_threads(threads_before)
         shown.close()
     return Run(path)
 
@@ -358,6 +376,30 @@ def choose_device(given: str) -> str:
     return given
 
 
+def choose_workers(given: str, device: str, seeds: int) -> int:
+    if given == "auto":
+        spare = max(1, (os.cpu_count() or 1) - 1)
+        return min(seeds + 5, spare) if device == "cuda" else 0
+    return _count("workers", given, at_least=0)
+
+
+def choose_threads(given: str, hyperparameters: "OnlineConfig") -> int:
+    import torch
+
+    if given != "auto":
+        return _count("threads", given, at_least=1)
+    size: int = getattr(hyperparameters, "hidden_dim", 256)
+    work = hyperparameters.batch_size * size * size  # of a layer's product, about
+    return torch.get_num_threads() if work >= WORTH_THREADS else 1
+
+
+def _count(name: str, given: str, *, at_least: int) -> int:
+    count: int = parse(name, given, int)
+    if count < at_least:
+        raise InputError(f"{name}={count} must be at least {at_least}")
+    return count
+
+
 def choose_engine(given: str, device: str, updates: int) -> str:
     """`auto` is what is fastest for so many updates."""
     from td7.engine import MODES
@@ -376,7 +418,7 @@ def hardware(device: str) -> dict[str, Any]:
     """What a run's speed depends on."""
     import torch
 
-    found: dict[str, Any] = {"cores": os.cpu_count(), "torch_threads": torch.get_num_threads()}
+    found: dict[str, Any] = {"cores": os.cpu_count()}
     if device == "cuda":
         found["gpu"] = torch.cuda.get_device_name()
     return found

@@ -57,6 +57,7 @@ class RunConfig:
     device: str
     precision: str
     engine: str  # how updates run; it decides the last digits
+    threads: int  # PyTorch's; they may, too
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
