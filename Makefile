@@ -18,7 +18,7 @@ setup: .venv/installed  ## create .venv with everything pinned in constraints.tx
 	@touch $@
 
 demo: setup  ## train TD7 on InvertedPendulum-v5, two seeds, a few minutes
-	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 8000 \
+	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 10000 \
 	    --set random_steps=1000 hidden_dim=64 embedding_dim=64 batch_size=128 target_every=25 \
 	    --evaluate-every 500 --out $(DEMO)
 

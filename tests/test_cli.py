@@ -553,3 +553,15 @@ def test_video(name: str, pendulum: Path, tmp_path: Path) -> None:
     assert frames[0].shape[:2] == (480, 480)
     assert all(frame.max() > 50 for frame in frames)
     assert newest(pendulum).exists()  # filming leaves the run alone
+
+
+def test_a_replay_that_cannot_fit_is_refused(
+    folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 rows of 8 float32 and a priority of 8 bytes: 40 kB a seed."""
+    monkeypatch.setattr("td7.api._free_bytes", lambda _: 60_000)
+    words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
+    said = failing(*words, "--seeds", "0,1")
+    assert "takes 0.0 GB (1,000 rows each), but cpu has 0.0 GB free" in said
+    assert "allowed: fewer seeds, or --set replay_capacity=7.5e+02 or less" in said
+    assert everything(folder) == {}

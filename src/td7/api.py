@@ -18,7 +18,7 @@ from td7.configs import check, hyper, named, parse, with_settings, with_values
 from td7.environments import describe, make
 from td7.errors import InputError, unknown
 from td7.evaluation import evaluate as play
-from td7.types import Task, TaskSpec
+from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def start(options: TrainOptions) -> Run:
     config = run_config(options)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
+    check_memory(config, spec)
     path = Path(options.out) if options.out else _default_folder(config.algorithm, options.env)
     record = {
         **config.to_json(),
@@ -238,6 +239,7 @@ def resume(
         check_same({"steps": steps}, {"steps": config.steps})
         config = dataclasses.replace(config, steps=steps)
     spec = describe(config.task)
+    check_memory(config, spec)
     return _run(config, spec, path, record, workers, options)
 
 
@@ -412,6 +414,36 @@ def choose_engine(given: str, device: str, updates: int) -> str:
     if given == "graph" and device != "cuda":
         raise InputError("engine graph needs a CUDA device; allowed on cpu: eager, compiled")
     return given
+
+
+def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
+    """Refuses a replay that cannot fit, before it is half full."""
+    from td7.replay import required_bytes
+
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    rows, seeds = config.replay_rows, len(config.seeds)
+    needed, free = required_bytes(layout, rows, seeds), _free_bytes(config.device)
+    if free is not None and needed > free:
+        fitting = rows * free // needed
+        raise InputError(
+            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB ({rows:,} rows each), but "
+            f"{config.device} has {free / 1e9:.1f} GB free; allowed: "
+            f"{'fewer seeds, or ' if seeds > 1 else ''}--set replay_capacity={fitting:.1e} or less"
+        )
+
+
+def _free_bytes(device: str) -> int | None:
+    """Memory that a run may take, where it can be told."""
+    import torch
+
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    return 1024 * int(found[1]) if found else None
 
 
 def hardware(device: str) -> dict[str, Any]:

@@ -17,6 +17,11 @@ from td7.types import Float32, RowLayout
 FAN = 128
 
 
+def required_bytes(layout: RowLayout, capacity: int, members: int) -> int:
+    """What a replay takes of its device's memory: float32 rows, float64 priorities."""
+    return members * capacity * (4 * layout.width + 8)
+
+
 class Replay:
     """Each member's last `capacity` rows. New rows get the largest priority seen."""
 

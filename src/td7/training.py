@@ -59,6 +59,11 @@ class RunConfig:
     engine: str  # how updates run; it decides the last digits
     threads: int  # PyTorch's; they may, too
 
+    @property
+    def replay_rows(self) -> int:
+        """A replay's size, a seed: a short run does not fill the capacity."""
+        return min(self.hyperparameters.replay_capacity, self.steps)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -147,7 +152,7 @@ class OnlineTraining:
             self.learner = chosen.learner(c, spec, config.seeds, device, dtype)
             self.replay = Replay(
                 RowLayout(spec.state_dim, spec.action_dim),
-                min(c.replay_capacity, config.steps),
+                config.replay_rows,
                 len(config.seeds),
                 device,
                 dtype,
