@@ -314,5 +314,5 @@ def test_sums_are_made_anew_from_what_is_below() -> None:
         indices, priorities = random.integers(1000, size=16), random.lognormal(0, 3, 16)
         set_priorities(replay, indices.tolist(), priorities.tolist())
     restored = with_priorities(replay.leaves[0, :1000].numpy())
-    assert torch.equal(replay._blocks, restored._blocks)
-    assert torch.equal(replay._roots, restored._roots)
+    for level, restored_level in zip(replay._levels, restored._levels, strict=True):
+        assert torch.equal(level, restored_level)

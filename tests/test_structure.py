@@ -2,14 +2,17 @@
 
 import ast
 import importlib
+import json
 import re
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import td7
 from td7.cli import main
+from td7.report import mean_and_interval
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "td7"
@@ -158,3 +161,23 @@ def test_make_targets_of_the_readme_exist() -> None:
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/online/README.md"])
+def test_results_in_the_texts_are_those_of_the_files(page: str) -> None:
+    """Every finished run's mean and interval, as they stand in its evaluations."""
+    text = (ROOT / page).read_text()
+    runs = sorted((ROOT / "results" / "online").glob("*/evaluations.csv"))
+    assert runs
+    for file in runs:
+        evaluations = pd.read_csv(file)
+        last = evaluations[evaluations["step"] == evaluations["step"].max()]
+        mean, interval = mean_and_interval(last.groupby("seed")["return"].mean())
+        assert f"{mean:.0f} ± {interval:.0f}" in text, file.parent.name
+
+
+def test_speeds_in_the_texts_are_those_of_the_files() -> None:
+    text = (ROOT / "results" / "bench" / "README.md").read_text()
+    for file in (ROOT / "results" / "bench").glob("*.json"):
+        for result in json.loads(file.read_text())["results"]:
+            assert f"| {result['seed_updates_per_second']:,.0f} |" in text, file.name

@@ -1,20 +1,25 @@
 """Stacked replay on the learner's device: rows [S, capacity, width], sampled by LAP's priorities.
 
-Priorities are summed in a tree of three levels: `leaves` (a row each), `blocks` (FAN leaves each)
-and `roots` (FAN blocks each). A sample walks from the roots down, so its cost hardly grows with
-the capacity, and sums are float64, so a million small priorities are not lost beside a large one.
+Priorities are the leaves of a tree of sums: a node is the sum of its FAN children. A sample walks
+from the root down, so its cost hardly grows with the capacity, and sums are float64, so a million
+small priorities are not lost beside a large one.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from td7.algorithms.base import Batch
+from td7.architectures import aligned
 from td7.targets import assign
 from td7.types import Float32, RowLayout
 
-FAN = 128
+FAN = 16
+# Levels of a tree: enough for a million rows. Smaller ones have them too: then a run that is
+# extended, and its replay with it, adds the same numbers in the same order.
+LEVELS = 5
 
 
 def required_bytes(layout: RowLayout, capacity: int, members: int) -> int:
@@ -37,17 +42,20 @@ class Replay:
         self.capacity = capacity
         self.device = device
         self.dtype = dtype  # of batches; rows are float32
-        self.added = [
-            0
-        ] * members  # rows ever added, a member; the ring's place is added % capacity
+        self.added = [0] * members  # rows ever; a ring's next place is added % capacity
         self.rows = torch.zeros(members, capacity, layout.width, device=device)
-        roots = -(-capacity // (FAN * FAN))
-        self.leaves = torch.zeros(members, roots * FAN * FAN, device=device, dtype=torch.float64)
-        self._blocks = torch.zeros(members, roots * FAN, device=device, dtype=torch.float64)
-        self._roots = torch.zeros(members, roots, device=device, dtype=torch.float64)
+        self._levels = [
+            torch.zeros(members, size, device=device, dtype=torch.float64)
+            for size in _level_sizes(capacity)
+        ]
         self.max_priority = torch.ones(members, device=device, dtype=torch.float64)
         self._sizes = torch.zeros(members, 1, device=device, dtype=torch.int64)
         self._member = torch.arange(members, device=device).unsqueeze(1)  # [S, 1], to index with
+
+    @property
+    def leaves(self) -> Tensor:
+        """[S, capacity and more]: the rows' priorities; 0 where there is no row."""
+        return self._levels[0]
 
     def size(self, member: int) -> int:
         return min(self.added[member], self.capacity)
@@ -71,7 +79,7 @@ class Replay:
 
     def _sum_range(self, member: int, start: int, stop: int) -> None:
         """The sums above the leaves [start, stop) of one member, anew."""
-        for children, parents in ((self.leaves, self._blocks), (self._blocks, self._roots)):
+        for children, parents in pairwise(self._levels):
             start, stop = start // FAN, -(-stop // FAN)
             parents[member, start:stop] = (
                 children[member, start * FAN : stop * FAN].view(-1, FAN).sum(dim=1)
@@ -83,12 +91,13 @@ class Replay:
         The inverse of the cumulative distribution: the first row whose cumulative priority
         exceeds u * sum.
         """
-        cumulative = self._roots.cumsum(dim=1)
-        rest = uniforms.double() * cumulative[:, -1:]
-        node, rest = _descend(cumulative.unsqueeze(1), rest)
-        for level in (self._blocks, self.leaves):
-            children = level.view(len(level), -1, FAN)[self._member, node]  # [S, B, FAN]
-            child, rest = _descend(children.cumsum(dim=2), rest)
+        rest = uniforms.double() * self._levels[-1].sum(dim=1, keepdim=True)
+        node = torch.zeros_like(rest, dtype=torch.int64)
+        for level in reversed(self._levels):
+            blocks = level.view(len(level), -1, FAN)
+            # A member without rows has nowhere to go; rounding can lead past the last block.
+            node = node.clamp(max=blocks.shape[1] - 1)
+            child, rest = _descend(blocks[self._member, node], rest)
             node = node * FAN + child
         # Rounding can carry the last sample past the last row.
         return torch.minimum(node, self._sizes - 1)
@@ -105,7 +114,7 @@ class Replay:
             new = new.where(active.unsqueeze(1), self.leaves[self._member, indices])
         self.leaves[self._member, indices] = new
         node = indices
-        for children, parents in ((self.leaves, self._blocks), (self._blocks, self._roots)):
+        for children, parents in pairwise(self._levels):
             node = node // FAN
             sums = children.view(len(children), -1, FAN)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
@@ -138,13 +147,30 @@ class Replay:
         self._sum_range(member, 0, self.leaves.shape[1])
 
 
-def _descend(cumulative: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-    """The child [S, B] that holds `rest`, and what is left of it; cumulative is [S, B or 1, n]."""
-    child = (cumulative <= rest.unsqueeze(2)).sum(dim=2).clamp(max=cumulative.shape[2] - 1)
-    below = cumulative.expand(-1, rest.shape[1], -1).gather(
-        2, (child - 1).clamp(min=0).unsqueeze(2)
-    )
-    return child, rest - below.squeeze(2).where(child > 0, 0.0)
+def _level_sizes(capacity: int) -> list[int]:
+    """Leaves first; every level is a multiple of FAN long, the last one block."""
+    sizes = [aligned(capacity, FAN)]
+    while sizes[-1] > FAN or len(sizes) < LEVELS:
+        sizes.append(aligned(sizes[-1] // FAN, FAN))
+    return sizes
+
+
+def _descend(children: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+    """The child [S, B] whose span holds `rest`, and what is left of it; children is [S, B, FAN]."""
+    if torch.compiler.is_compiling():  # one loop, without the intermediate sums in memory
+        child = torch.zeros_like(rest, dtype=torch.int64)
+        total, below = torch.zeros_like(rest), torch.zeros_like(rest)
+        for i in range(FAN - 1):
+            total = total + children[..., i]
+            beyond = total <= rest
+            child = child + beyond
+            below = torch.where(beyond, total, below)
+        return child, rest - below
+    cumulative = children[..., : FAN - 1].cumsum(dim=2)
+    beyond = cumulative <= rest.unsqueeze(2)
+    child = beyond.sum(dim=2)
+    below = cumulative.gather(2, (child - 1).clamp(min=0).unsqueeze(2)).squeeze(2)
+    return child, rest - below.where(child > 0, 0.0)
 
 
 def _last_of_equals(indices: Tensor, values: Tensor) -> Tensor:
