@@ -1,5 +1,6 @@
 """Episodes and evaluations as pure tasks; workers that fail, die, end."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -36,7 +37,9 @@ from td7.collection import (
 from td7.configs import with_values
 from td7.environments import describe, make
 from td7.errors import RunError
+from td7.evaluation import evaluate
 from td7.streams import Stream, derived_seed, generator
+from td7.training import Stopped
 from td7.types import AnyFloat, Task
 
 assert toys  # registers the tasks
@@ -467,3 +470,34 @@ def test_play_is_what_players_play() -> None:
     assert isinstance(done, EpisodeDone)
     np.testing.assert_array_equal(played.rows, done.episode.rows)
     environment.close()
+
+
+def test_an_evaluation_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("td7.evaluation.LONGEST", 50)
+    environment = make(Task("toys:Endless-v0"))
+    told = "seed 3, evaluation at step 10, episode 0: no end after 50 steps; a task without a time"
+    with pytest.raises(RunError, match=told):
+        list(evaluate(environment, lambda _: np.zeros(1), seed=3, step=10, episodes=1))
+    limited = make(Task("toys:Endless-v0", {"max_episode_steps": 70}))
+    (played,) = evaluate(limited, lambda _: np.zeros(1), seed=3, step=10, episodes=1)
+    assert played.length == 70
+
+
+def test_a_signal_ends_a_task_that_would_never_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evaluation at step 0 goes on for ever; it waits in the snapshot, to be played again."""
+    monkeypatch.setattr("td7.evaluation.LONGEST", 10**9)
+    step = toys.Count.step
+
+    def alarmed(self: toys.Count, action: Any) -> Any:
+        if self._steps == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, action)
+
+    monkeypatch.setattr(toys.Count, "step", alarmed)
+    run = tmp_path / "run"
+    with pytest.raises(Stopped, match="SIGTERM"):
+        td7.train(env="toys:Endless-v0", steps=100, set=SMALL, out=str(run), quiet=True)
+    members = json.loads((run / "snapshot" / "000001" / "members.json").read_text())
+    assert [task["step"] for task in members["pending_evaluations"]] == [0]

@@ -75,3 +75,4 @@ class Count(gymnasium.Env[Array, Array]):
 
 
 gymnasium.register("Count-v0", entry_point="toys:Count", max_episode_steps=5)
+gymnasium.register("Endless-v0", entry_point="toys:Count")  # neither an end nor a time limit

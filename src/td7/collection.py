@@ -158,7 +158,15 @@ class Executor(Protocol):
     @property
     def pending(self) -> tuple[AnyTask, ...]: ...
 
+    def abandon(self) -> None:
+        """For signal handlers: gives up the task that this thread is running, if any."""
+        ...
+
     def close(self) -> None: ...
+
+
+class Abandoned(BaseException):
+    """Ends a task from within a signal handler; no environment's `except Exception` stops it."""
 
 
 class InProcess:
@@ -167,6 +175,7 @@ class InProcess:
     def __init__(self, task: Task, network: Network) -> None:
         self._player = Player(task, network)
         self._queue: deque[AnyTask] = deque()
+        self._is_playing = False
 
     def submit(self, task: AnyTask) -> None:
         self._queue.append(task)
@@ -175,13 +184,23 @@ class InProcess:
         del block  # a task that waits is run at once either way
         if not self._queue:
             return []
-        done = self._player.run(self._queue[0])
+        try:
+            self._is_playing = True
+            done = self._player.run(self._queue[0])
+            self._is_playing = False
+        except Abandoned:  # the task stays, and is played again another time
+            self._is_playing = False
+            return []
         self._queue.popleft()
         return [done]
 
     @property
     def pending(self) -> tuple[AnyTask, ...]:
         return tuple(self._queue)
+
+    def abandon(self) -> None:
+        if self._is_playing:
+            raise Abandoned
 
     def close(self) -> None:
         self._player.close()
@@ -260,6 +279,9 @@ class Pool:
     def pending(self) -> tuple[AnyTask, ...]:
         running = [worker.task for worker in self._workers if worker.task is not None]
         return (*running, *self._episodes, *self._evaluations)
+
+    def abandon(self) -> None:
+        pass  # no task runs in this process
 
     def close(self) -> None:
         self._end()

@@ -9,6 +9,8 @@ from td7.errors import RunError
 from td7.streams import Stream, derived_seed
 from td7.types import AnyFloat, EvaluationEpisode
 
+LONGEST = 100_000  # steps of an evaluation episode of a task without a time limit
+
 Policy = Callable[[AnyFloat], AnyFloat]
 
 
@@ -41,6 +43,11 @@ def evaluate(
             state, reward, terminated, truncated = environment.step(policy(state))
             length += 1
             check_finite(state, reward, f"{where}, step {length}")
+            if length >= LONGEST and environment.spec.time_limit is None:
+                raise RunError(
+                    f"{where}: no end after {length:,} steps; a task without a time limit can be "
+                    "given one: --env-kwargs max_episode_steps=1000"
+                )
             total += reward
             ended = terminated or truncated
         yield EvaluationEpisode(total, length)

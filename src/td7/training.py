@@ -490,6 +490,7 @@ class OnlineTraining:
                 raise KeyboardInterrupt
             self._signal = signum
             self.progress.say("stopping: writing a snapshot (once more to stop without one)")
+            self.executor.abandon()  # an episode may be long, and can be played again
 
         signals = (signal.SIGINT, signal.SIGTERM)
         before = {s: signal.signal(s, ask) for s in signals}
