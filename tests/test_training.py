@@ -291,8 +291,12 @@ def test_a_loss_that_is_not_finite_names_seed_update_and_metric(tmp_path: Path) 
 # What results may not depend on
 
 
-def test_seeds_trained_together_are_seeds_trained_alone(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"precision": "float64", "steps": 120}
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
+def test_seeds_trained_together_are_seeds_trained_alone(
+    tmp_path: Path, precision: str, tolerance: float
+) -> None:
+    """To rounding, which sixty updates and a task's own dynamics let grow."""
+    options: dict[str, Any] = {"precision": precision, "steps": 120}
     together = train(tmp_path / "together", seeds="3,8", **options)
     for seed in (3, 8):
         alone = train(tmp_path / f"alone-{seed}", seeds=seed, **options)
@@ -301,7 +305,9 @@ def test_seeds_trained_together_are_seeds_trained_alone(tmp_path: Path) -> None:
             own = both[both["seed"] == seed].reset_index(drop=True)
             expected: pd.DataFrame = getattr(alone, table)
             assert len(own) == len(expected) > 0
-            pd.testing.assert_frame_equal(own, expected, check_exact=False, rtol=1e-9, atol=1e-9)
+            pd.testing.assert_frame_equal(
+                own, expected, check_exact=False, rtol=tolerance, atol=tolerance
+            )
 
 
 def test_seeds_differ(tmp_path: Path) -> None:
