@@ -83,6 +83,9 @@ class CudaLanes(Lanes):
             self._streams[name] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         return self._streams[name]
 
+    def kept(self, tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
     def join(self, *names: str) -> None:
         for name in self._open & set(names or self._open):
             torch.cuda.current_stream().wait_stream(self._streams[name])

@@ -79,6 +79,10 @@ class Lanes:
         del name, reads
         return nullcontext()
 
+    def kept(self, tensor: Tensor) -> Tensor:
+        """The tensor as it is now, for a lane to read while others go on to write to it."""
+        return tensor
+
     def join(self, *names: str) -> None:
         pass
 

@@ -191,12 +191,12 @@ class TD7(Learner):
             fixed_zs, fixed_zsa = self._fixed_embeddings(batch)
 
         y = self._value_target(batch, noise["target_policy"], active)
-        # The last update's actor step still reads the critics.
-        self.lanes.join("embedding", "actor")
+        self.lanes.join("embedding")
         priorities = self._train_critic(batch, fixed_zs, fixed_zsa, y, active)
         if train_actor:
-            with self.lanes.beside("actor", *batch, fixed_zs):
-                self._train_actor(batch, fixed_zs, active)
+            critic = self.lanes.kept(self.critic.flat)
+            with self.lanes.beside("actor", *batch, fixed_zs, critic):
+                self._train_actor(batch, fixed_zs, critic, active)
         return priorities
 
     @stage
@@ -276,10 +276,12 @@ class TD7(Learner):
         return losses.lap_priority(error, c.min_priority, c.priority_exponent)
 
     @stage
-    def _train_actor(self, batch: Batch, fixed_zs: Tensor, active: Tensor | None) -> None:
+    def _train_actor(
+        self, batch: Batch, fixed_zs: Tensor, critic_flat: Tensor, active: Tensor | None
+    ) -> None:
         """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean of both critics at a_pi = pi(z_t^s, s)."""
         fixed = unflatten(self.sale.layout, self.fixed_encoder)
-        critic = self.critic.parameters
+        critic = unflatten(self.critic.layout, critic_flat)
 
         def loss(actor: Parameters) -> tuple[Tensor]:
             action = apply(self.actor_network, actor, state=batch.state, zs=fixed_zs)
