@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from td7.types import Task, TaskSpec
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0, -1.0), (1.0, 1.0), None)
 CPU = torch.device("cpu")
-SMALL = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 32}
+SMALL: dict[str, Any] = {"embedding_dim": 8, "hidden_dim": 16, "batch_size": 32}
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 
 

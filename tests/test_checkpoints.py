@@ -9,9 +9,9 @@ from td7.algorithms.td7 import TD7Config
 from td7.checkpoints import Assessment, CheckpointRule, Verdict, after_updates, assess
 
 GO_ON, TRAIN, CHECKPOINT = Verdict.GO_ON, Verdict.TRAIN, Verdict.CHECKPOINT
-RULE = CheckpointRule(early_episodes=1, late_episodes=3, early_updates=100, reset_weight=0.9)
+RULE = CheckpointRule("minimum", True, 1, 3, early_updates=100, reset_weight=0.9)
 START = Assessment()
-LATE = Assessment(best_min_return=10.0, late=True)
+LATE = Assessment(best=10.0, late=True)
 
 
 def play(
@@ -26,34 +26,34 @@ def play(
 
 
 def test_td7s_rule_is_the_papers() -> None:
-    assert TD7Config().checkpoint_rule == CheckpointRule(1, 20, 750_000, 0.9)
+    assert TD7Config().checkpoint_rule == CheckpointRule("minimum", True, 1, 20, 750_000, 0.9)
 
 
 def test_early_every_episode_is_an_assessment_and_a_tie_updates() -> None:
     now, verdicts = play(START, 5.0, 3.0, 5.0, 7.0)
     assert verdicts == [(CHECKPOINT, 100), (TRAIN, 101), (CHECKPOINT, 102), (CHECKPOINT, 103)]
-    assert now == Assessment(best_min_return=7.0)
+    assert now == Assessment(best=7.0)
 
 
 def test_the_first_policy_is_a_checkpoint_however_bad() -> None:
     now, verdicts = play(START, -1e9)
     assert verdicts == [(CHECKPOINT, 100)]
-    assert now.best_min_return == -1e9
+    assert now.best == -1e9
 
 
 def test_a_worse_episode_does_not_lower_the_best() -> None:
-    assert play(START, 5.0, 3.0)[0] == Assessment(best_min_return=5.0)
+    assert play(START, 5.0, 3.0)[0] == Assessment(best=5.0)
 
 
 def test_late_the_worst_of_all_episodes_counts_and_their_steps_add_up() -> None:
     now, verdicts = play(LATE, 12.0, 11.0, 13.0)
     assert verdicts == [(GO_ON, 0), (GO_ON, 0), (CHECKPOINT, 100 + 101 + 102)]
-    assert now == replace(LATE, best_min_return=11.0)
+    assert now == replace(LATE, best=11.0)
 
 
 def test_between_episodes_the_assessment_remembers() -> None:
     now, _ = play(LATE, 12.0, 11.0)
-    assert now == replace(LATE, episodes=2, steps=201, min_return=11.0)
+    assert now == replace(LATE, episodes=2, steps=201, min_return=11.0, sum_of_returns=23.0)
 
 
 def test_late_a_bad_episode_ends_the_assessment_at_once() -> None:
@@ -85,7 +85,7 @@ def test_assessments_follow_each_other() -> None:
         (GO_ON, 0),
         (CHECKPOINT, 105 + 106 + 107),
     ]
-    assert now == replace(LATE, best_min_return=12.0)
+    assert now == replace(LATE, best=12.0)
 
 
 def test_early_assessments_can_be_longer_too() -> None:
@@ -94,14 +94,38 @@ def test_early_assessments_can_be_longer_too() -> None:
 
 
 def test_the_late_stage_starts_at_early_updates_and_the_weight_comes_once() -> None:
-    early = Assessment(best_min_return=10.0)
+    early = Assessment(best=10.0)
     assert after_updates(RULE, early, 99) == early
     late = after_updates(RULE, early, 100)
-    assert late == replace(LATE, best_min_return=9.0)
+    assert late == replace(LATE, best=9.0)
     assert after_updates(RULE, late, 101) == late
     assert after_updates(RULE, early, 1000) == late  # also where 100 itself was not looked at
 
 
 @pytest.mark.parametrize(("before", "after"), [(-10.0, -9.0), (0.0, 0.0), (-math.inf, -math.inf)])
 def test_a_best_below_0_is_multiplied_as_it_is(before: float, after: float) -> None:
-    assert after_updates(RULE, Assessment(best_min_return=before), 100).best_min_return == after
+    assert after_updates(RULE, Assessment(best=before), 100).best == after
+
+
+def test_of_a_mean_one_bad_episode_is_made_up_for() -> None:
+    """Means after each episode: 12, 10.5, 11: never below 10, though the second return is 9."""
+    now, verdicts = play(LATE, 12.0, 9.0, 12.0, rule=replace(RULE, criterion="mean"))
+    assert verdicts == [(GO_ON, 0), (GO_ON, 0), (CHECKPOINT, 303)]
+    assert now == replace(LATE, best=11.0)
+
+
+def test_a_mean_below_the_best_ends_an_assessment_of_variable_length() -> None:
+    """Means 11, 9.5; the 100 that would follow is never played."""
+    now, verdicts = play(LATE, 11.0, 8.0, rule=replace(RULE, criterion="mean"))
+    assert verdicts == [(GO_ON, 0), (TRAIN, 201)]
+    assert now == LATE
+
+
+@pytest.mark.parametrize(("criterion", "verdict"), [("minimum", TRAIN), ("mean", CHECKPOINT)])
+def test_of_fixed_length_an_assessment_goes_on_whatever_comes(
+    criterion: str, verdict: Verdict
+) -> None:
+    """Returns 5, 6, 100 against a best of 10: the minimum is 5, the mean 37."""
+    rule = replace(RULE, criterion=criterion, ends_early=False)
+    _, verdicts = play(LATE, 5.0, 6.0, 100.0, rule=rule)
+    assert verdicts == [(GO_ON, 0), (GO_ON, 0), (verdict, 303)]

@@ -558,10 +558,51 @@ def test_video(name: str, pendulum: Path, tmp_path: Path) -> None:
 def test_a_replay_that_cannot_fit_is_refused(
     folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1,000 rows of 8 float32 and a priority of 8 bytes: 40 kB a seed."""
+    """1,000 rows of 8 float32 (32 kB a seed) and 1,088 priorities and sums of 8 bytes."""
     monkeypatch.setattr("td7.api._free_bytes", lambda _: 60_000)
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     said = failing(*words, "--seeds", "0,1")
-    assert "takes 0.0 GB (1,000 rows each), but cpu has 0.0 GB free" in said
-    assert "allowed: fewer seeds, or --set replay_capacity=7.5e+02 or less" in said
+    assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in said
+    assert "allowed: --set replay_capacity=6.9e+02 or less, fewer seeds at once" in said
+    assert everything(folder) == {}
+
+
+def test_bench_measures_updates_and_whole_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
+    assert main([*words, "0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    (file,) = (folder / "results" / "bench").iterdir()
+    assert str(file.relative_to(folder)) in said
+    data = json.loads(file.read_text())
+    measured = [(r["env"], r["engine"], r["seeds"]) for r in data["results"]]
+    task = "toys:Point-v0"
+    assert measured == [(task, "plain", 1), (task, "eager", 1), (task, "eager", 2)]
+    for r in data["results"]:
+        assert 0 < r["seeds"] * 1e3 / r["milliseconds"] == r["seed_updates_per_second"]
+        # The products alone are most of a plain update, and never more than all of it.
+        assert r["floor_milliseconds"] > 0
+    plain = data["results"][0]
+    assert 0.1 < plain["floor_milliseconds"] / plain["milliseconds"] < 1.2
+    for r, seeds in zip(data["end_to_end"], (1, 2), strict=True):
+        assert (r["env"], r["seeds"], r["steps"], r["workers"]) == (task, seeds, 30, 0)
+        assert r["seed_steps_per_second"] == 30 * seeds / r["seconds"]
+        assert r["steady"] > 0
+    assert data["machine"]["cores"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--env", "Nope-v0"], "Nope"),
+        (["--engines", "egaer"], "nearest: eager"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--seconds", "soon"], "seconds takes a number"),
+    ],
+)
+def test_bench_refuses_before_it_measures(
+    folder: Path, failing: Says, words: list[str], reason: str
+) -> None:
+    assert reason in failing("bench", *words)
     assert everything(folder) == {}

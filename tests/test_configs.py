@@ -19,11 +19,12 @@ from td7 import cli
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.td7 import TD7Config
 from td7.api import TrainOptions, parse_seeds, train_options
+from td7.asynchronous import AsynchronousTraining
 from td7.configs import described, parse, with_settings, with_values
 from td7.environments import describe
 from td7.errors import InputError
 from td7.progress import QuietProgress, Status
-from td7.training import OnlineTraining, RunConfig
+from td7.training import RunConfig
 from td7.types import Task
 
 # -- words to values -----------------------------------------------------------------------------
@@ -242,13 +243,16 @@ def shown(**changed: Any) -> dict[str, Any]:
         evaluation_episodes=1,
         metrics_every=1000,
         device="cpu",
+        replay_device="cpu",
         precision="float64",
         engine="eager",
         threads=1,
     )
     with TemporaryDirectory() as folder:
         path = Path(folder)
-        run = OnlineTraining(config, describe(task), path, Watch(), workers=0, snapshot_every=0)
+        run = AsynchronousTraining(
+            config, describe(task), path, Watch(), workers=0, snapshot_every=0
+        )
         run.run()
     return {name: show(run) for name, show in SHOWN.items()}
 

@@ -1,10 +1,12 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from td7 import engine as engine_module
@@ -18,11 +20,18 @@ LAYOUT = RowLayout(5, 2)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def build(mode: str, device: str, dtype: torch.dtype = torch.float64, members: int = 3) -> Engine:
+def build(
+    mode: str,
+    device: str,
+    dtype: torch.dtype = torch.float64,
+    members: int = 3,
+    *,
+    rows_on_host: bool = False,
+) -> Engine:
     config = TD7Config(embedding_dim=8, hidden_dim=16, batch_size=32, target_every=20)
     where = torch.device(device)
     learner = TD7(config, TASK, range(members), where, dtype)
-    replay = Replay(LAYOUT, 300, members, where, dtype)
+    replay = Replay(LAYOUT, 300, members, where, dtype, rows_on_host=rows_on_host)
     for m in range(members):
         rows = np.random.default_rng(m).standard_normal((200, LAYOUT.width)).astype(np.float32)
         rows[:, -1] = rows[:, -1] > -1
@@ -60,6 +69,51 @@ def test_compiled_is_eager() -> None:
         run(compiled, wanted)
         run(eager, wanted)
     check_close(compiled, eager, 1e-10)
+
+
+def step_through(engine: Engine) -> list[NDArray[np.floating[Any]]]:
+    """Time steps in which nobody, some and all members learn, at other phases."""
+    random = np.random.default_rng(0)
+    schedule = [[], [1], [1], [0, 1], [0, 1, 2], [1, 2], *[[0, 1, 2]] * 22]
+    actions = []
+    for members in schedule:
+        sizes = (LAYOUT.width, LAYOUT.state_dim, LAYOUT.action_dim)
+        rows, states, noise = (random.standard_normal((3, n)).astype(np.float32) for n in sizes)
+        actions.append(engine.step(rows, states, noise, members))
+    return actions
+
+
+@pytest.mark.parametrize(
+    ("mode", "device"),
+    [("compiled", "cpu"), pytest.param("graph", "cuda", marks=[pytest.mark.gpu, needs_gpu])],
+)
+def test_a_time_step_is_the_eager_one(mode: str, device: str) -> None:
+    """Rows are stored, members updated, actions given: past target copies."""
+    fast, eager = build(mode, device), build("eager", device)
+    found, expected = step_through(fast), step_through(eager)
+    assert fast.updates == [24, 27, 24]
+    check_close(fast, eager, 1e-9)
+    assert np.allclose(found, expected, atol=1e-6)
+    assert torch.equal(fast.replay.rows.cpu(), eager.replay.rows.cpu())
+    assert fast.replay.added == eager.replay.added == [228] * 3
+
+
+def test_a_time_step_is_storing_updating_acting() -> None:
+    """`step` beside its parts, one after the other."""
+    together, apart = build("eager", "cpu"), build("eager", "cpu")
+    random = np.random.default_rng(0)
+    for update in range(22):
+        sizes = (LAYOUT.width, LAYOUT.state_dim, LAYOUT.action_dim)
+        rows, states, noise = (random.standard_normal((3, n)).astype(np.float32) for n in sizes)
+        members = [0, 1, 2] if update < 3 else [0, 2]
+        actions = together.step(rows, states, noise, members)
+        for m in range(3):
+            apart.replay.append(m, rows[m : m + 1])
+        run(apart, [1, int(update < 3), 1])
+        assert np.array_equal(actions, apart.act(states, noise)), update
+    check_close(together, apart, 1e-15)
+    for a, b in zip(together.replay._levels, apart.replay._levels, strict=True):
+        assert torch.allclose(a, b, rtol=1e-14)
 
 
 def test_without_a_compiler_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +159,7 @@ def test_a_replayed_graph_draws_fresh_numbers() -> None:
     """Two replays sample other rows, and the captured unit left everything as it was."""
     engine = build("graph", "cuda")
     before = tensors(engine)
-    engine._graph = engine._capture()
+    engine.advance([0, 0, 0])
     after = tensors(engine)
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     changed = []
@@ -128,3 +182,17 @@ def test_masked_members_stay_bit_identical_in_a_graph() -> None:
         assert torch.equal(tensor[1:], before[name][1:]), name
     for name in ("encoder.parameters", "critic.parameters", "actor.parameters", "leaves"):
         assert not torch.equal(after[name][0], before[name][0]), name
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_rows_on_the_host_change_nothing() -> None:
+    """Eager and captured, in units and a time step at a time: bit for bit."""
+    for mode in ("eager", "graph"):
+        here, there = (build(mode, "cuda", rows_on_host=on_host) for on_host in (False, True))
+        for engine in (here, there):
+            run(engine, (12, 5, 7))
+            step_through(engine)
+        found, expected = tensors(there), tensors(here)
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+        assert torch.equal(here.replay.rows.cpu(), there.replay.rows.cpu())

@@ -22,7 +22,18 @@ ORDER = [
     *("errors", "files", "types", "streams", "configs", "architectures", "environments", "actors"),
     *("evaluation", "collection", "policies", "videos", "networks", "losses", "targets"),
     *("optimisers", "representations", "checkpoints", "algorithms.base", "algorithms.td7"),
-    *("algorithms", "replay", "engine", "runs", "snapshots", "progress", "training", "plain"),
+    *(
+        "algorithms",
+        "replay",
+        "engine",
+        "runs",
+        "snapshots",
+        "progress",
+        "training",
+        "asynchronous",
+        "lockstep",
+        "plain",
+    ),
     *("bench", "report", "api", "cli", "__main__"),
 ]
 

@@ -18,12 +18,13 @@ import toys
 from folders import SMALL, contents, differences, newest, results, rows
 from td7 import runs
 from td7.algorithms.td7 import TD7, TD7Config
+from td7.asynchronous import AsynchronousTraining
 from td7.collection import AnyTask, EpisodeTask, EvaluationTask
 from td7.configs import with_values
 from td7.environments import describe
 from td7.errors import InputError, RunError
 from td7.progress import LineProgress, LiveProgress, MemberStatus, QuietProgress, Status, duration
-from td7.training import OnlineTraining, RunConfig, check_same
+from td7.training import RunConfig, check_same
 from td7.types import Task
 
 assert toys  # registers the tasks
@@ -41,7 +42,7 @@ def build(
     metrics_every: int = 10,
     precision: str = "float32",
     **hyperparameters: float,
-) -> OnlineTraining:
+) -> AsynchronousTraining:
     task = Task(env, dict(kwargs or {}))
     config = RunConfig(
         algorithm="td7",
@@ -53,17 +54,18 @@ def build(
         evaluation_episodes=evaluation_episodes,
         metrics_every=metrics_every,
         device="cpu",
+        replay_device="cpu",
         precision=precision,
         engine="eager",
         threads=1,
     )
     runs.create(path, config.to_json())
-    return OnlineTraining(
+    return AsynchronousTraining(
         config, describe(task), path, QuietProgress(), workers=0, snapshot_every=0
     )
 
 
-def counting(path: Path, **options: Any) -> OnlineTraining:
+def counting(path: Path, **options: Any) -> AsynchronousTraining:
     """A run whose every episode is three steps long and returns 3."""
     return build(path, env="toys:Count-v0", kwargs={"ends_at": 3}, **options)
 
@@ -71,7 +73,7 @@ def counting(path: Path, **options: Any) -> OnlineTraining:
 class Spy:
     """Every task a training gives out, with the updates its member had by then."""
 
-    def __init__(self, training: OnlineTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, training: AsynchronousTraining, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tasks: list[tuple[AnyTask, int]] = []
         submit = training.executor.submit
 
@@ -171,10 +173,10 @@ def test_the_late_stage_assesses_longer_and_lowers_the_bar_once(
     # Two early assessments of an episode; update 5 falls into the second's training.
     assert [updates for _, updates in spy.episodes()] == [0, 0, 3, 6, 6, 6, 15, 15, 15]
     assert training.members[0].assessment.late
-    assert training.members[0].assessment.best_min_return == 3.0
+    assert training.members[0].assessment.best == 3.0
     training = counting(tmp_path / "again", steps=9, random_steps=3, early_updates=5)
     training.run()
-    assert training.members[0].assessment.best_min_return == pytest.approx(0.9 * 3.0)
+    assert training.members[0].assessment.best == pytest.approx(0.9 * 3.0)
 
 
 def test_every_step_after_the_random_phase_has_its_update(

@@ -6,9 +6,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -23,6 +24,8 @@ from td7.videos import record
 
 if TYPE_CHECKING:
     from td7.algorithms.base import OnlineConfig
+    from td7.bench import EndToEnd
+    from td7.progress import Progress
     from td7.training import RunConfig
 
 
@@ -60,6 +63,11 @@ class TrainOptions:
     )
     quiet: bool = hyper(False, "say nothing but warnings", group="Output")
     device: str = hyper("auto", "auto, cpu or cuda (auto: cuda if there is one)", group="Hardware")
+    replay_device: str = hyper(
+        "auto",
+        "where transitions are kept: auto (with the learner), or cpu to save a GPU's memory",
+        group="Hardware",
+    )
     workers: str = hyper(
         "auto",
         "processes that play episodes; 0: none, they are played between updates "
@@ -152,7 +160,7 @@ train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for he
 )
 
 
-def start(options: TrainOptions) -> Run:
+def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     """A new run: everything is checked before anything is written."""
     config = run_config(options)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
@@ -167,7 +175,31 @@ def start(options: TrainOptions) -> Run:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     runs.create(path, record)
-    return _run(config, spec, path, record, workers, options)
+    return _run(config, spec, path, record, workers, options, shown)
+
+
+def bench_run(
+    env: str, seeds: int, steps: int, device: str, say: Callable[[str], None]
+) -> "EndToEnd":
+    """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
+    from td7.bench import end_to_end
+
+    say(f"{env}, {seeds} seed(s): training {steps:,} steps")
+    with TemporaryDirectory() as folder:
+        options = train_options(
+            {
+                "env": env,
+                "seeds": range(seeds),
+                "steps": steps,
+                "device": device,
+                "out": f"{folder}/run",
+                "set": {"random_steps": min(1_000, steps)},
+            }
+        )
+        workers = choose_workers(options.workers, device, seeds)
+        return end_to_end(
+            lambda shown: start(options, shown), env, seeds=seeds, steps=steps, workers=workers
+        )
 
 
 def run_config(options: TrainOptions) -> "RunConfig":
@@ -192,6 +224,7 @@ def run_config(options: TrainOptions) -> "RunConfig":
         evaluation_episodes=options.evaluation_episodes,
         metrics_every=options.metrics_every,
         device=device,
+        replay_device=choose_replay_device(options.replay_device, device),
         precision=one_of("precision", options.precision, ("float32", "float64")),
         engine=choose_engine(options.engine, device, updates),
         threads=choose_threads(options.threads, hyperparameters),
@@ -250,17 +283,22 @@ def _run(
     record: Mapping[str, Any],
     workers: int,
     options: TrainOptions,
+    shown: "Progress | None" = None,
 ) -> Run:
     import torch
 
+    from td7.asynchronous import AsynchronousTraining
+    from td7.lockstep import LockstepTraining
     from td7.progress import progress
-    from td7.training import OnlineTraining
+    from td7.replay import required_bytes
 
-    shown = progress(quiet=options.quiet)
+    shown = shown or progress(quiet=options.quiet)
     threads_before = torch.get_num_threads()
     torch.set_num_threads(config.threads)
+    has_checkpoints = config.hyperparameters.checkpoint_rule is not None
+    loop = AsynchronousTraining if has_checkpoints else LockstepTraining
     try:
-        training = OnlineTraining(
+        training = loop(
             config,
             spec,
             path,
@@ -272,9 +310,11 @@ def _run(
             if config.steps != record["steps"]:  # extended; the folder is ours from here on
                 runs.write_config(path, {**record, "steps": config.steps})
             seeds = ",".join(map(str, config.seeds))
+            layout = RowLayout(spec.state_dim, spec.action_dim)
+            taken = sum(required_bytes(layout, config.replay_rows, len(config.seeds)))
             shown.say(
                 f"{config.algorithm} on {config.task.id}, seeds {seeds}, {config.steps:,} steps, "
-                f"{config.device} → {path}"
+                f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
             training.run()
         finally:
@@ -378,6 +418,13 @@ def choose_device(given: str) -> str:
     return given
 
 
+def choose_replay_device(given: str, device: str) -> str:
+    one_of("replay-device", given, ("auto", "cpu", "cuda"))
+    if given == "cuda" and device != "cuda":
+        raise InputError("replay-device cuda needs device cuda; allowed on a cpu: auto, cpu")
+    return device if given == "auto" else given
+
+
 def choose_workers(given: str, device: str, seeds: int) -> int:
     if given == "auto":
         spare = max(1, (os.cpu_count() or 1) - 1)
@@ -422,13 +469,20 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
 
     layout = RowLayout(spec.state_dim, spec.action_dim)
     rows, seeds = config.replay_rows, len(config.seeds)
-    needed, free = required_bytes(layout, rows, seeds), _free_bytes(config.device)
-    if free is not None and needed > free:
-        fitting = rows * free // needed
+    of_rows, of_priorities = required_bytes(layout, rows, seeds)
+    on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
+    for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
+        free = _free_bytes(device)
+        if free is None or needed <= free:
+            continue
+        allowed = [f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"]
+        if seeds > 1:
+            allowed.append("fewer seeds at once")
+        if config.replay_device != "cpu":
+            allowed.append("--replay-device cpu")
         raise InputError(
-            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB ({rows:,} rows each), but "
-            f"{config.device} has {free / 1e9:.1f} GB free; allowed: "
-            f"{'fewer seeds, or ' if seeds > 1 else ''}--set replay_capacity={fitting:.1e} or less"
+            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB of {device} ({rows:,} rows "
+            f"each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
         )
 
 

@@ -1,8 +1,12 @@
-"""`td7 bench`: updates a second, beside a plain program of the same equations in the same run."""
+"""`td7 bench`: updates a second, beside a plain program of the same equations in the same run.
+
+And steps a second of real training runs, with everything in them.
+"""
 
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from rich.table import Table
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from td7.algorithms import algorithm
 from td7.algorithms.td7 import TD7Config
 from td7.engine import Engine
 from td7.plain import PlainTD7
+from td7.progress import Progress, QuietProgress, Status
 from td7.replay import Replay
 from td7.runs import versions
 from td7.types import Float32, RowLayout, TaskSpec
@@ -33,6 +39,7 @@ class Result:
     milliseconds: float  # an update of all seeds, the best round
     median_milliseconds: float
     kernels: float | None  # an update, on CUDA
+    floor_milliseconds: float | None  # the update's matrix products alone, on a CPU
 
     @property
     def seed_updates_per_second(self) -> float:
@@ -65,6 +72,7 @@ def measure(
             _wait(device)
             candidates[name, count] = (run, time.perf_counter() - begin)
             say(f"{name}, {count} seed(s), {capacity:,} rows: ready")
+        floor = product_floor(spec, data) if device == "cpu" else 0.0
         times: dict[tuple[str, int], list[float]] = {key: [] for key in candidates}
         end = time.perf_counter() + seconds * len(candidates)
         while time.perf_counter() < end:
@@ -84,6 +92,7 @@ def measure(
                     min(taken),
                     float(np.median(taken)),
                     _kernels(run) if device == "cuda" else None,
+                    count * floor if device == "cpu" else None,
                 )
             )
     return results
@@ -111,6 +120,43 @@ def _plain(spec: TaskSpec, data: Float32, device: str) -> Callable[[], None]:
             plain.update()
 
     return run
+
+
+class _Products(TorchDispatchMode):
+    """Notes the matrix products that are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            a, b = args[-2:]
+            self.sizes[tuple(a.shape), tuple(b.shape)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def product_floor(spec: TaskSpec, data: Float32) -> float:
+    """Milliseconds of one update's matrix products, each alone and at its best.
+
+    They are those of the plain program over two updates, of which one trains the actor.
+    """
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    plain = PlainTD7(TD7Config(), layout, data[:1000], torch.device("cpu"))
+    with _Products() as products:
+        plain.update()
+        plain.update()
+    total = 0.0
+    for (a, b), count in products.sizes.items():
+        x, y = torch.randn(a), torch.randn(b)
+        best = float("inf")
+        for _ in range(20):
+            begin = time.perf_counter()
+            torch.mm(x, y)
+            best = min(best, time.perf_counter() - begin)
+        total += count * best
+    return 1e3 * total / 2
 
 
 def _engine(
@@ -159,6 +205,7 @@ def table(results: Sequence[Result], title: str) -> Table:
         "seed-updates/s",
         "× plain",
         "kernels",
+        "floor share",
         "ready in s",
     ):
         shown.add_column(column, justify="left" if column == "engine" else "right")
@@ -173,7 +220,67 @@ def table(results: Sequence[Result], title: str) -> Table:
             f"{r.seed_updates_per_second:,.0f}",
             f"{r.seed_updates_per_second / plain[r.rows]:.2f}",
             "–" if r.kernels is None else f"{r.kernels:.0f}",
+            "–" if r.floor_milliseconds is None else f"{r.floor_milliseconds / r.milliseconds:.0%}",
             f"{r.first_seconds:.1f}",
+        )
+    return shown
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """One real training run's speed, evaluation included."""
+
+    env: str
+    seeds: int
+    steps: int
+    workers: int
+    seconds: float  # in all, compiling included
+    steady: float  # steps of all seeds a second, over the second half
+
+    @property
+    def seed_steps_per_second(self) -> float:
+        return self.seeds * self.steps / self.seconds
+
+
+class _Watch(QuietProgress):
+    """When how many steps of all seeds were done."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, int]] = []
+
+    def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
+        del final
+        self.seen.append((time.perf_counter(), sum(m.steps for m in status().members)))
+
+
+def end_to_end(
+    train: Callable[[Progress], object], env: str, *, seeds: int, steps: int, workers: int
+) -> EndToEnd:
+    """Times `train`, a run of so many steps."""
+    watch = _Watch()
+    begin = time.perf_counter()
+    train(watch)
+    end = time.perf_counter()
+    half = next((t, n) for t, n in watch.seen if n >= seeds * steps / 2)
+    last = next((t, n) for t, n in watch.seen if n >= seeds * steps)
+    steady = (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
+    return EndToEnd(env, seeds, steps, workers, end - begin, steady)
+
+
+def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("task")
+    for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
+        shown.add_column(column, justify="right")
+    for r in results:
+        shown.add_row(
+            r.env,
+            str(r.seeds),
+            f"{r.steps:,}",
+            str(r.workers),
+            f"{r.seconds:.1f}",
+            f"{r.seed_steps_per_second:,.0f}",
+            f"{r.steady:,.0f}",
         )
     return shown
 

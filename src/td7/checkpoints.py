@@ -1,16 +1,19 @@
 """Policy checkpoints: a pure rule over finished training episodes (paper, section 5.1)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 
 @dataclass(frozen=True)
 class CheckpointRule:
+    criterion: str  # of CRITERIA
+    ends_early: bool  # an assessment ends once its criterion is below the checkpoint's
     early_episodes: int  # an assessment's episodes, early stage
     late_episodes: int  # and from `early_updates` on
     early_updates: int
-    reset_weight: float  # on the best criterion, once, when the late stage starts
+    reset_weight: float  # on the checkpoint's criterion, once, when the late stage starts
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,15 @@ class Assessment:
     episodes: int = 0
     steps: int = 0
     min_return: float = math.inf
-    best_min_return: float = -math.inf
+    sum_of_returns: float = 0.0
+    best: float = -math.inf  # the checkpoint's criterion
     late: bool = False
+
+
+CRITERIA: dict[str, Callable[[Assessment], float]] = {
+    "minimum": lambda now: now.min_return,
+    "mean": lambda now: now.sum_of_returns / now.episodes,
+}
 
 
 class Verdict(Enum):
@@ -39,13 +49,15 @@ def assess(
         episodes=before.episodes + 1,
         steps=before.steps + length,
         min_return=min(before.min_return, episode_return),
+        sum_of_returns=before.sum_of_returns + episode_return,
     )
+    value = CRITERIA[rule.criterion](now)
+    is_complete = now.episodes >= (rule.late_episodes if now.late else rule.early_episodes)
     # Differs from paper: strict, as in the authors' program; the text has both <= and >=.
-    if now.min_return < now.best_min_return:
+    if value < now.best and (rule.ends_early or is_complete):
         return _reset(now), Verdict.TRAIN, now.steps
-    if now.episodes >= (rule.late_episodes if now.late else rule.early_episodes):
-        best = replace(now, best_min_return=now.min_return)
-        return _reset(best), Verdict.CHECKPOINT, now.steps
+    if is_complete:
+        return _reset(replace(now, best=value)), Verdict.CHECKPOINT, now.steps
     return now, Verdict.GO_ON, 0
 
 
@@ -54,8 +66,8 @@ def after_updates(rule: CheckpointRule, now: Assessment, updates: int) -> Assess
     if now.late or updates < rule.early_updates:
         return now
     # Differs from paper: a negative best is multiplied as it is, which raises the bar.
-    return replace(now, late=True, best_min_return=now.best_min_return * rule.reset_weight)
+    return replace(now, late=True, best=now.best * rule.reset_weight)
 
 
 def _reset(now: Assessment) -> Assessment:
-    return replace(now, episodes=0, steps=0, min_return=math.inf)
+    return replace(now, episodes=0, steps=0, min_return=math.inf, sum_of_returns=0.0)

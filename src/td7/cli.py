@@ -148,7 +148,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("--seeds", "1,10", "numbers of seeds, side by side"),
         ("--engines", "auto", "of eager, compiled, graph (auto: eager and the fast one)"),
         ("--rows", "100_000", "replay sizes"),
-        ("--env", "HalfCheetah-v4", "the task whose sizes are taken"),
+        ("--env", "HalfCheetah-v4", "the tasks, as A,B, whose sizes are taken"),
+        ("--steps", "0", "train for so many steps, too, with everything in it, and time that"),
         ("--device", "auto", "auto, cpu or cuda"),
         ("--seconds", "10", "time for each candidate; all take turns"),
         ("--out", "results/bench", "folder for the figures, as JSON"),
@@ -271,7 +272,7 @@ def _bench(options: argparse.Namespace) -> int:
     import time
 
     from td7 import bench
-    from td7.api import WORTH_COMPILING, choose_device, choose_engine
+    from td7.api import WORTH_COMPILING, bench_run, choose_device, choose_engine
     from td7.configs import parse
     from td7.environments import describe
     from td7.files import write_json
@@ -287,27 +288,39 @@ def _bench(options: argparse.Namespace) -> int:
 
     words = "eager,auto" if options.engines == "auto" else options.engines
     engines = [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
-    spec = describe(Task(options.env))
-    results = bench.measure(
-        spec,
-        seeds=numbers("seeds", options.seeds),
-        engines=engines,
-        rows=numbers("rows", options.rows),
-        device=device,
-        seconds=parse("seconds", options.seconds, float),
-        say=lambda text: print(text, file=sys.stderr, flush=True),
-    )
-    _console().print(bench.table(results, f"TD7 updates, sizes of {options.env}, {device}"))
+    tasks = options.env.split(",")
+    specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
+    seeds = numbers("seeds", options.seeds)
+    steps = parse("steps", options.steps, int)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    data: dict[str, Any] = {"machine": bench.machine(device), "results": [], "end_to_end": []}
+    for task, spec in zip(tasks, specs, strict=True):
+        results = bench.measure(
+            spec,
+            seeds=seeds,
+            engines=engines,
+            rows=numbers("rows", options.rows),
+            device=device,
+            seconds=parse("seconds", options.seconds, float),
+            say=say,
+        )
+        _console().print(bench.table(results, f"TD7 updates, sizes of {task}, {device}"))
+        data["results"] += [
+            {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
+            for r in results
+        ]
+    if steps:
+        runs = [bench_run(task, count, steps, device, say) for task in tasks for count in seeds]
+        _console().print(bench.end_to_end_table(runs, f"TD7 training, {device}"))
+        data["end_to_end"] = [
+            {**vars(r), "seed_steps_per_second": r.seed_steps_per_second} for r in runs
+        ]
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{device}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    data = {
-        "env": options.env,
-        "machine": bench.machine(device),
-        "results": [
-            {**vars(r), "seed_updates_per_second": r.seed_updates_per_second} for r in results
-        ],
-    }
     write_json(file, data)
     print(file)
     return 0

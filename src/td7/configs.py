@@ -18,10 +18,13 @@ def hyper(
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
+    choices: Sequence[str] | None = None,
 ) -> Any:
     """A dataclass field that knows what it is, where the idea comes from, and its legal range."""
-    bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    return dataclasses.field(default=default, metadata={"doc": doc, "group": group, **bounds})
+    if choices is not None:
+        doc = f"{doc}: {', '.join(choices)}"
+    limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
+    return dataclasses.field(default=default, metadata={"doc": doc, "group": group, **limits})
 
 
 _BREAKS: dict[str, Callable[[Any, float], bool]] = {
@@ -35,6 +38,9 @@ def check(config: Any) -> None:
     """Raises for the first field outside its range."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
+        choices = f.metadata.get("choices")
+        if choices is not None and value not in choices:
+            raise unknown(f.name, value, choices, shown=len(choices))
         for word, breaks in _BREAKS.items():
             bound = f.metadata.get(word)
             if bound is not None and breaks(value, bound):

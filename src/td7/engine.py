@@ -1,16 +1,20 @@
 """How updates run: which members, with which random numbers, eager, compiled or as a CUDA graph.
 
-Updates are run in units of a few. Within a unit every member has a first and a last slot, so that
-members with other counts, other amounts of work and other phases share the same stacked updates;
-in the slots that are not its own a member is masked out. The host knows every count beforehand and
-never waits for the device.
+Members with checkpoints owe many updates at once: `advance` runs them in units of a few. Within a
+unit every member has a first and a last slot, so that members with other counts, other amounts of
+work and other phases share the same stacked updates; in the slots that are not its own a member is
+masked out. The host knows every count beforehand and never waits for the device.
+
+Members without checkpoints make one update a time step, all together: `step` stores what they just
+did, updates them and tells their next actions.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,13 +23,20 @@ from td7.errors import RunError, one_line
 from td7.replay import Replay
 from td7.streams import Stream, derived_seed
 from td7.targets import assign
-from td7.types import AnyFloat
+from td7.types import AnyFloat, Float32
 
 NOISE_BLOCK = 250  # updates drawn at once; part of every result, like the stream numbers
 UNIT = 10  # updates, about; a longer one means fewer launches, a shorter one less idling in it
 AHEAD = 2  # units that may be waiting for the device; more would make new episodes wait
 
 MODES = ("eager", "compiled", "graph")
+
+
+class Slot(NamedTuple):
+    """One stacked update."""
+
+    members: Sequence[int]  # who takes part
+    actors: Sequence[int] | None  # whose actor is trained; None: no actor is
 
 
 class Noise:
@@ -147,9 +158,17 @@ class Engine:
             members, len(learner.metrics), device=like.device, dtype=torch.int64
         )
 
+        # What a time step brings (row, next state, noise) and what it asks for.
+        layout = replay.layout
+        self._splits = [layout.width, layout.state_dim, layout.action_dim]
+        self._inbox = torch.zeros(members, sum(self._splits), device=like.device)
+        self._outbox = torch.zeros(members, layout.action_dim, device=like.device)
+
         self._draw_stage: Callable[..., Any] = self._draw
         self._write_stage: Callable[..., Any] = self._write
         self._look_stage: Callable[..., Any] = self._look_for_faults
+        self._store_stage: Callable[..., Any] = self._store
+        self._act_stage: Callable[..., Any] = self._act
         if like.device.type == "cuda":
             # TF32 products: float32's range, ten bits of mantissa; five times faster.
             torch.set_float32_matmul_precision("high")
@@ -158,9 +177,12 @@ class Engine:
             self._draw_stage = _compiled(self._draw)
             self._write_stage = _compiled(self._write)
             self._look_stage = _compiled(self._look_for_faults)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        # Whose slot a slot is, for the graph to read.
-        self._slots = torch.zeros(self.unit, members, device=like.device, dtype=torch.bool)
+            self._store_stage = _compiled(self._store)
+            self._act_stage = _compiled(self._act)
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        # Who takes part in a slot, and whose actor is trained in it, for graphs to read.
+        self._masks = torch.zeros(self.unit, 2, members, device=like.device, dtype=torch.bool)
+        self._stores = torch.zeros(members, device=like.device, dtype=torch.bool)
         self._ahead: deque[torch.cuda.Event] = deque()
 
     def state(self) -> dict[str, Tensor]:
@@ -186,42 +208,99 @@ class Engine:
             end.append(first + max(0, min(want, *room, self.unit - first)))
             if want > 0:
                 self.noise.prepare(m, count)
+        everyone = range(len(wanted))
+        slots = []
+        for i in range(self.unit):
+            members = [m for m in everyone if begin[m] <= i < end[m]]
+            slots.append(Slot(members, members if i % k == k - 1 else None))
         if self.mode == "graph":
-            self._run_graph(begin, end)
+            self._set_masks(slots)
+            self._replay(
+                tuple(slot.actors is not None for slot in slots), self._masked_updates, slots
+            )
         else:
-            self._run(begin, end)
-        for m in range(len(wanted)):
-            self.updates[m] += end[m] - begin[m]
+            self._updates(slots)
+        self._count_updates([end[m] - begin[m] for m in everyone])
+
+    def step(
+        self, rows: Float32, states: Float32, noise: Float32, members: Sequence[int]
+    ) -> AnyFloat:
+        """Stores a row [S, width] of every member, makes one update of `members`, whatever the
+        phase of each, and gives the actions [S, A] to explore `states` with.
+        """
+        k = self.learner.actor_every
+        for m in members:
+            self.noise.prepare(m, self.updates[m])
+        due = [m for m in members if (self.updates[m] + 1) % k == 0]
+        slots = [Slot(members, due or None)] if members else []
+        self._fill_inbox(rows, states, noise)
+        if self.mode == "graph":
+            self._set_masks(slots)
+            self._replay((bool(members), bool(due)), self._masked_step, slots)
+        else:
+            self._store_stage(None)
+            self._updates(slots)
+            self._act_stage()
+        for m in range(len(self.seeds)):
+            self.replay.count_row(m)
+        if self._count_updates([int(m in members) for m in range(len(self.seeds))]):
+            self._act_stage()  # the policies that act may be among what was copied
+        return Fetch(self._outbox).value()
+
+    def act(self, states: Float32, noise: Float32) -> AnyFloat:
+        """The actions [S, A] to explore `states` with, as `step` gives them."""
+        self._fill_inbox(np.zeros((len(states), self._splits[0]), np.float32), states, noise)
+        self._act()
+        return Fetch(self._outbox).value()
+
+    def _fill_inbox(self, *parts: Float32) -> None:
+        packed = torch.from_numpy(np.concatenate(parts, axis=1))
+        if self._inbox.device.type == "cuda":
+            packed = packed.pin_memory()
+        self._inbox.copy_(packed, non_blocking=True)
+
+    def _count_updates(self, done: Sequence[int]) -> bool:
+        """And whether targets were due to be copied."""
+        for m, count in enumerate(done):
+            self.updates[m] += count
         due = [
             m
-            for m in range(len(wanted))
-            if end[m] > begin[m] and self.updates[m] % target_every == 0
+            for m, count in enumerate(done)
+            if count and self.updates[m] % self.learner.target_every == 0
         ]
         if due:
             self.learner.copy_targets(self._mask(due))
             self.replay.reset_max_priority(self._mask(due))
+        return bool(due)
 
-    def _run(self, begin: Sequence[int], end: Sequence[int]) -> None:
-        for slot in range(max(end)):
-            members = [m for m in range(len(begin)) if begin[m] <= slot < end[m]]
-            if members:
-                self._update(slot, self._mask(members))
+    def _updates(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            if slot.members:
+                active = self._mask(slot.members)
+                actors = active
+                if slot.actors is not None and len(slot.actors) < len(slot.members):
+                    actors = self._mask(slot.actors)
+                self._update(active, actors, train_actor=slot.actors is not None)
         self._look_stage()
 
     def _mask(self, members: Sequence[int]) -> Tensor | None:
         """[S]; None where all are meant, which saves the masking."""
         if len(members) == len(self.updates):
             return None
+        return self._row(members).to(self._count.device)
+
+    def _row(self, members: Sequence[int]) -> Tensor:
         mask = torch.zeros(len(self.updates), dtype=torch.bool)
         mask[list(members)] = True
-        return mask.to(self._count.device)
+        return mask
 
     # -- one update ----------------------------------------------------------------------------
 
-    def _update(self, slot: int, active: Tensor | None) -> None:
-        k = self.learner.actor_every
+    def _update(self, active: Tensor | None, actors: Tensor | None, *, train_actor: bool) -> None:
         indices, batch, normals = self._draw_stage()
-        priorities = self.learner.update(batch, normals, active, train_actor=slot % k == k - 1)
+        priorities = self.learner.update(
+            batch, normals, active, train_actor=train_actor, actors=actors
+        )
         self._write_stage(indices, priorities, active)
 
     def _draw(self) -> tuple[Tensor, Batch, dict[str, Tensor]]:
@@ -241,42 +320,74 @@ class Engine:
         """[S, metrics]"""
         return torch.stack(list(self.learner.recorded.values()), dim=1)
 
+    def _store(self, active: Tensor | None) -> None:
+        self.replay.append_each(self._inbox[:, : self._splits[0]], active)
+
+    def _act(self) -> None:
+        _, states, noise = torch.split(self._inbox, self._splits, dim=1)
+        dtype = self.replay.dtype
+        actions = self.learner.explore(states.unsqueeze(1).to(dtype), noise.unsqueeze(1).to(dtype))
+        self._outbox.copy_(actions.squeeze(1))
+
     # -- CUDA graphs ---------------------------------------------------------------------------
 
-    def _run_graph(self, begin: Sequence[int], end: Sequence[int]) -> None:
-        if self._graph is None:
-            self._graph = self._capture()
+    def _set_masks(self, slots: Sequence[Slot]) -> None:
+        """For the graph that is replayed next; the copy waits for those before it."""
+        if slots:
+            masks = torch.stack(
+                [
+                    torch.stack([self._row(slot.members), self._row(slot.actors or [])])
+                    for slot in slots
+                ]
+            )
+            self._masks[: len(slots)].copy_(masks.pin_memory(), non_blocking=True)
+        self._stores.fill_(True)
+
+    def _replay(
+        self, name: Hashable, work: Callable[[Sequence[Slot]], None], slots: Sequence[Slot]
+    ) -> None:
+        """The work as one CUDA graph, captured the first time."""
+        if name not in self._graphs:
+            masks = self._masks.clone()
+            self._graphs[name] = self._capture(lambda: work(slots))
+            self._masks.copy_(masks)
+            self._stores.fill_(True)
         if len(self._ahead) >= AHEAD:
             self._ahead.popleft().synchronize()
-        bounds = list(zip(begin, end, strict=True))
-        slots = torch.tensor([[b <= i < e for b, e in bounds] for i in range(self.unit)])
-        self._slots.copy_(slots.pin_memory(), non_blocking=True)
-        self._graph.replay()
+        self._graphs[name].replay()
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._ahead.append(event)
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """A unit of updates as one CUDA graph; capturing changes nothing: no slot is anyone's."""
-        self._slots.zero_()
+    def _capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Capturing changes nothing: no slot is anyone's, nothing is stored."""
+        self._masks.zero_()
+        self._stores.zero_()
         self.learner.lanes = CudaLanes()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # compiles, and lets libraries set themselves up
-            self._masked_unit()
-            self._masked_unit()
+            work()
+            work()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._masked_unit()
+            work()
         return graph
 
-    def _masked_unit(self) -> None:
-        for slot in range(self.unit):
-            self._update(slot, self._slots[slot])
+    def _masked_updates(self, slots: Sequence[Slot]) -> None:
+        """Who takes part is read from `_masks`; the slots only say which of them train actors."""
+        for i, slot in enumerate(slots):
+            active, actors = self._masks[i]
+            self._update(active, actors, train_actor=slot.actors is not None)
         self.learner.lanes.join()
         self._look_stage()
+
+    def _masked_step(self, slots: Sequence[Slot]) -> None:
+        self._store_stage(self._stores)
+        self._masked_updates(slots)
+        self._act_stage()
 
     # -- what the host asks for ----------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from td7.algorithms.base import Batch
 from td7.architectures import aligned
-from td7.targets import assign
+from td7.targets import assign, column
 from td7.types import Float32, RowLayout
 
 FAN = 16
@@ -22,9 +22,9 @@ FAN = 16
 LEVELS = 5
 
 
-def required_bytes(layout: RowLayout, capacity: int, members: int) -> int:
-    """What a replay takes of its device's memory: float32 rows, float64 priorities."""
-    return members * capacity * (4 * layout.width + 8)
+def required_bytes(layout: RowLayout, capacity: int, members: int) -> tuple[int, int]:
+    """What a replay takes: its float32 rows, and its float64 priorities with their sums."""
+    return 4 * members * capacity * layout.width, 8 * members * sum(_level_sizes(capacity))
 
 
 class Replay:
@@ -37,19 +37,24 @@ class Replay:
         members: int,
         device: torch.device,
         dtype: torch.dtype,
+        *,
+        rows_on_host: bool = False,
     ) -> None:
+        """`rows_on_host`: rows of a GPU's replay lie in the host's memory, priorities do not."""
         self.layout = layout
         self.capacity = capacity
         self.device = device
         self.dtype = dtype  # of batches; rows are float32
         self.added = [0] * members  # rows ever; a ring's next place is added % capacity
-        self.rows = torch.zeros(members, capacity, layout.width, device=device)
+        shape = (members, capacity, layout.width)
+        self.rows = _on_host(shape) if rows_on_host else torch.zeros(shape, device=device)
         self._levels = [
             torch.zeros(members, size, device=device, dtype=torch.float64)
             for size in _level_sizes(capacity)
         ]
         self.max_priority = torch.ones(members, device=device, dtype=torch.float64)
         self._sizes = torch.zeros(members, 1, device=device, dtype=torch.int64)
+        self._places = torch.zeros_like(self._sizes)  # where the next row goes
         self._member = torch.arange(members, device=device).unsqueeze(1)  # [S, 1], to index with
 
     @property
@@ -74,8 +79,26 @@ class Replay:
                 self.rows[member, start : start + len(part)] = part
                 self.leaves[member, start : start + len(part)] = self.max_priority[member]
                 self._sum_range(member, start, start + len(part))
-        self.added[member] += len(rows)
+        self._set_added(member, self.added[member] + len(rows))
+
+    def _set_added(self, member: int, added: int) -> None:
+        self.added[member] = added
         self._sizes[member] = self.size(member)
+        self._places[member] = added % self.capacity
+
+    def append_each(self, rows: Tensor, active: Tensor | None) -> None:
+        """One row [S, width] of each active member, by the device alone; see `count_row`."""
+        new = rows.unsqueeze(1)
+        if active is not None:
+            new = new.where(column(active, new), self.rows[self._member, self._places])
+        self.rows[self._member, self._places] = new
+        self._set_leaves(self._places, self.max_priority.unsqueeze(1), active)
+        assign(self._sizes, (self._sizes + 1).clamp(max=self.capacity), active)
+        assign(self._places, (self._places + 1) % self.capacity, active)
+
+    def count_row(self, member: int) -> None:
+        """The host's side of `append_each`."""
+        self.added[member] += 1
 
     def _sum_range(self, member: int, start: int, stop: int) -> None:
         """The sums above the leaves [start, stop) of one member, anew."""
@@ -109,7 +132,12 @@ class Replay:
 
     def set_priorities(self, indices: Tensor, priorities: Tensor, active: Tensor | None) -> None:
         """New priorities [S, B] of the active members' rows; of equal rows the last counts."""
-        new = _last_of_equals(indices, priorities.double())
+        self._set_leaves(indices, _last_of_equals(indices, priorities.double()), active)
+        largest = priorities.double().amax(dim=1)
+        assign(self.max_priority, torch.maximum(self.max_priority, largest), active)
+
+    def _set_leaves(self, indices: Tensor, new: Tensor, active: Tensor | None) -> None:
+        """Leaves [S, n] of the active members, and the sums above them."""
         if active is not None:
             new = new.where(active.unsqueeze(1), self.leaves[self._member, indices])
         self.leaves[self._member, indices] = new
@@ -118,8 +146,6 @@ class Replay:
             node = node // FAN
             sums = children.view(len(children), -1, FAN)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
-        largest = priorities.double().amax(dim=1)
-        assign(self.max_priority, torch.maximum(self.max_priority, largest), active)
 
     def reset_max_priority(self, active: Tensor | None) -> None:
         """The largest priority, from the rows stored."""
@@ -140,11 +166,33 @@ class Replay:
             newest = part[max(0, added - self.capacity - row) :]
             places = torch.arange(row + len(part) - len(newest), row + len(part)) % self.capacity
             self.rows[member, places.to(self.device)] = torch.from_numpy(newest).to(self.device)
-        self.added[member] = added
-        self._sizes[member] = self.size(member)
+        self._set_added(member, added)
         self.leaves[member, : len(priorities)] = priorities.to(self.device)
         self.max_priority[member] = max_priority
         self._sum_range(member, 0, self.leaves.shape[1])
+
+
+def _on_host(shape: tuple[int, ...]) -> Tensor:
+    """Zeros in pinned host memory, which a GPU reads and writes as if they were its own.
+
+    Only the rows of a batch travel, within the kernels that ask for them: no copy to wait for.
+    """
+    host = torch.zeros(shape, pin_memory=True)
+    rows: Tensor = torch.as_tensor(_Shared(host), device="cuda")
+    return rows
+
+
+class _Shared:
+    """Pinned memory in the words by which CUDA libraries pass memory on."""
+
+    def __init__(self, host: Tensor) -> None:
+        self._host = host  # keeps it alive
+        self.__cuda_array_interface__ = {
+            "shape": tuple(host.shape),
+            "typestr": "<f4",
+            "data": (host.data_ptr(), False),
+            "version": 3,
+        }
 
 
 def _level_sizes(capacity: int) -> list[int]:

@@ -177,4 +177,7 @@ def versions() -> dict[str, str]:
 
 
 def command() -> str:
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The words that started this, whether by `td7` or by `python -m td7`."""
+    name = Path(sys.argv[0])
+    is_module = name.name == "__main__.py" and name.parent.name == "td7"
+    return " ".join(["td7" if is_module else name.name, *sys.argv[1:]])

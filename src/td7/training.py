@@ -1,14 +1,14 @@
-"""The online loop: the only clock. Members collect, are assessed, train and are evaluated.
+"""What every training loop shares: its config, its parts, evaluation, tables, snapshots, signals.
 
-Each member (seed) goes its own way: an episode is played, the checkpoint rule judges it, the
-updates owed for it are run, the next episode starts. What a member does depends on its own history
-alone; which members happen to train in the same stacked update does not matter to any of them.
+The loops themselves are `asynchronous` (members with checkpoints, each on its own clock) and
+`lockstep` (members without, one time step and one update at a time).
 """
 
 import json
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,22 +24,15 @@ from torch import Tensor
 from td7 import policies
 from td7.algorithms import algorithm
 from td7.algorithms.base import OnlineConfig
-from td7.checkpoints import Assessment, Verdict, after_updates, assess
-from td7.collection import (
-    Done,
-    EpisodeDone,
-    EpisodeTask,
-    EvaluationDone,
-    EvaluationTask,
-    executor,
-)
+from td7.checkpoints import Assessment
+from td7.collection import EvaluationDone, EvaluationTask, executor
 from td7.engine import Engine, Fetch
 from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, versions
 from td7.snapshots import Snapshot, Snapshots
-from td7.types import RowLayout, Task, TaskSpec
+from td7.types import AnyFloat, RowLayout, Task, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -55,6 +48,7 @@ class RunConfig:
     evaluation_episodes: int
     metrics_every: int  # updates
     device: str
+    replay_device: str  # where its rows are
     precision: str
     engine: str  # how updates run; it decides the last digits
     threads: int  # PyTorch's; they may, too
@@ -80,6 +74,7 @@ class Member:
     evaluation: float | None = None  # mean return of the last one
     evaluation_step: int = -1
     assessment: Assessment = field(default_factory=Assessment)
+    learns: bool = False  # without checkpoints: an update after every time step from now on
     # What follows is made anew on resume.
     collecting: bool = False
     finished: bool = False
@@ -122,7 +117,7 @@ class Clock:
         self.add(name, time.perf_counter() - begin)
 
 
-class OnlineTraining:
+class Training(ABC):
     """One run: builds its parts, goes on from a snapshot if there is one, trains to the end."""
 
     def __init__(
@@ -156,6 +151,7 @@ class OnlineTraining:
                 len(config.seeds),
                 device,
                 dtype,
+                rows_on_host=config.replay_device != config.device,
             )
             self.engine = Engine(
                 self.learner,
@@ -166,9 +162,8 @@ class OnlineTraining:
                 warn=progress.warn,
             )
             self.members = [Member(seed) for seed in config.seeds]
+            # The initial policies are the first checkpoints.
             self.checkpoints = list(self.learner.policies().cpu().numpy())
-            # What acts for each member now, or is on its way; None while it is being trained.
-            self._policies: list[Fetch | None] = [None] * len(self.members)
             self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
             self.executor = executor(config.task, self.learner.policy_network, workers)
             opened.callback(self.executor.close)
@@ -182,10 +177,7 @@ class OnlineTraining:
         try:
             with self._signals():
                 while not self._is_finished():
-                    self._give_tasks()
-                    for done in self.executor.completed(block=self._must_wait()):
-                        self._take(done)
-                    self._train()
+                    self._advance()
                     self.progress.show(self.status)
                     self._snapshot_if_due()
                 self._save()
@@ -202,50 +194,35 @@ class OnlineTraining:
     def close(self) -> None:
         self._opened.close()
 
-    def _must_wait(self) -> bool:
-        """Nothing can be done before a worker answers."""
-        return all(member.collecting or member.finished for member in self.members)
-
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending
 
-    # -- the protocol --------------------------------------------------------------------------
+    # -- what a loop adds ----------------------------------------------------------------------
 
-    def _give_tasks(self) -> None:
-        """Every member with nothing to do is evaluated if that is due, and plays an episode."""
-        for m, member in enumerate(self.members):
-            if member.collecting or member.finished or member.owed:
-                continue
-            self._evaluate_until(m, member.steps)
-            if member.steps >= self.config.steps:
-                member.finished = True
-                continue
-            c = self.config.hyperparameters
-            policy = None
-            if member.steps >= c.random_steps:
-                fetch = self._policy(m)
-                if not fetch.is_ready():
-                    continue
-                policy = fetch.value()
-            self.executor.submit(
-                EpisodeTask(
-                    seed=member.seed,
-                    episode=member.episodes,
-                    limit=self.config.steps - member.steps,
-                    policy=policy,
-                    exploration_noise=c.exploration_noise,
-                )
-            )
-            member.collecting = True
+    @abstractmethod
+    def _advance(self) -> None:
+        """A little of everything there is to do."""
 
-    def _take(self, done: Done) -> None:
-        m = self.config.seeds.index(done.task.seed)
-        if isinstance(done, EvaluationDone):
-            self._take_evaluation(self.members[m], done)
-        else:
-            self._take_episode(m, done)
+    @abstractmethod
+    def _test_policy(self, m: int) -> AnyFloat:
+        """The flat weights that an evaluation of the member tests now."""
 
-    def _take_evaluation(self, member: Member, done: EvaluationDone) -> None:
+    @abstractmethod
+    def _doing(self, member: Member) -> str:
+        """What a member that is not finished is doing, in words."""
+
+    def _own_tensors(self) -> dict[str, Tensor]:
+        """What a loop's snapshot holds besides what all have."""
+        return {}
+
+    def _restore_own(self, tensors: Mapping[str, Tensor]) -> None:
+        """And how it comes back, after all else has."""
+        del tensors
+
+    # -- evaluation and metrics ----------------------------------------------------------------
+
+    def _take_evaluation(self, done: EvaluationDone) -> None:
+        member = self.members[self.config.seeds.index(done.task.seed)]
         rows = [
             (member.seed, done.task.step, i, repr(e.episode_return), e.length)
             for i, e in enumerate(done.episodes)
@@ -256,32 +233,6 @@ class OnlineTraining:
             member.evaluation_step = done.task.step
             member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
 
-    def _take_episode(self, m: int, done: EpisodeDone) -> None:
-        member, task, episode = self.members[m], done.task, done.episode
-        self.clock.add("collect", done.seconds)
-        member.collecting = False
-        end = member.steps + episode.length
-        if not episode.finished:
-            # The end of the run cut it. It is forgotten, so that a run that is later extended
-            # plays it whole and is the same as one that was longer from the start.
-            self._evaluate_until(m, end)
-            member.finished = True
-            return
-        # An evaluation due within the episode is of the policies of its beginning.
-        self._evaluate_until(m, end - 1)
-        self.replay.append(m, episode.rows)
-        row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
-        self.folder.tables["episodes"].append([row])
-        member.steps = end
-        member.episodes += 1
-        if task.policy is not None:  # random episodes are neither assessed nor trained for
-            rule = self.config.hyperparameters.checkpoint_rule
-            member.assessment, verdict, member.owed = assess(
-                rule, member.assessment, episode.episode_return, episode.length
-            )
-            if verdict is Verdict.CHECKPOINT:
-                self.checkpoints[m] = task.policy
-
     def _evaluate_until(self, m: int, step: int) -> None:
         """Gives out the evaluations due up to and including time step `step`."""
         member = self.members[m]
@@ -291,35 +242,16 @@ class OnlineTraining:
                     seed=member.seed,
                     step=member.next_evaluation,
                     episodes=self.config.evaluation_episodes,
-                    policy=self.checkpoints[m],
+                    policy=self._test_policy(m),
                 )
             )
             member.next_evaluation += self.config.evaluate_every
 
-    def _train(self) -> None:
-        """A stretch of the updates that members owe."""
-        if not any(member.owed for member in self.members):
-            return
-        rule = self.config.hyperparameters.checkpoint_rule
-        before = list(self.engine.updates)
-        with self.clock.phase("update"):
-            self.engine.advance([self._wanted(m) for m in range(len(self.members))])
-        for m, member in enumerate(self.members):
-            updates = self.engine.updates[m]
-            if updates == before[m]:
-                continue
-            member.owed -= updates - before[m]
-            member.assessment = after_updates(rule, member.assessment, updates)
-            self._policies[m] = None if member.owed else self.engine.fetch_policy(m)
-            if updates % self.config.metrics_every == 0:
-                metrics = self.engine.fetch_metrics(m)
-                self._metrics.append((member.seed, member.steps, updates, metrics))
-        self._write_metrics(wait=False)
-
-    def _wanted(self, m: int) -> int:
-        """Updates of a member until something is due that concerns it."""
-        every = self.config.metrics_every
-        return min(self.members[m].owed, every - self.engine.updates[m] % every)
+    def _fetch_metrics_if_due(self, m: int) -> None:
+        member, updates = self.members[m], self.engine.updates[m]
+        if updates % self.config.metrics_every == 0:
+            metrics = self.engine.fetch_metrics(m)
+            self._metrics.append((member.seed, member.steps, updates, metrics))
 
     def _write_metrics(self, *, wait: bool) -> None:
         """Rows of the metrics that have arrived; with `wait`, of all."""
@@ -327,13 +259,6 @@ class OnlineTraining:
             *key, fetch = self._metrics.popleft()
             row = (*key, *(repr(float(value)) for value in fetch.value()))
             self.folder.tables["metrics"].append([row])
-
-    def _policy(self, m: int) -> Fetch:
-        """The flat weights that act for a member now."""
-        fetch = self._policies[m]
-        if fetch is None:
-            fetch = self._policies[m] = self.engine.fetch_policy(m)
-        return fetch
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -376,7 +301,7 @@ class OnlineTraining:
                 self.folder.path / "policy",
                 self.spec,
                 self.learner.policy_network,
-                dict(zip(self.config.seeds, self.checkpoints, strict=True)),
+                {seed: self._test_policy(m) for m, seed in enumerate(self.config.seeds)},
                 {
                     "algorithm": self.config.algorithm,
                     "exploration_noise": self.config.hyperparameters.exploration_noise,
@@ -386,19 +311,23 @@ class OnlineTraining:
         self.folder.write_timings(self.clock.seconds, self.clock.times)
         self._last_snapshot = time.monotonic()
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _stacked(self) -> dict[str, Tensor]:
+        """Tensors [S, ...] that are filled again on resume."""
         parts = {"learner": self.learner.state(), "engine": self.engine.state()}
-        tensors = {
+        return {
             f"{part}.{name}": tensor
             for part, state in parts.items()
             for name, tensor in state.items()
         }
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = self._stacked()
         for m, member in enumerate(self.members):
             tensors[f"checkpoint.{member.seed}"] = torch.from_numpy(self.checkpoints[m])
             priorities = self.replay.leaves[m, : self.replay.size(m)]
             tensors[f"replay.priorities.{member.seed}"] = priorities
             tensors[f"replay.max_priority.{member.seed}"] = self.replay.max_priority[m]
-        return tensors
+        return {**tensors, **self._own_tensors()}
 
     def _restore(self, snapshot: Snapshot | None) -> None:
         """The state of a snapshot; without one, the start."""
@@ -423,10 +352,10 @@ class OnlineTraining:
                 snapshot.tensors[f"replay.priorities.{member.seed}"],
                 snapshot.tensors[f"replay.max_priority.{member.seed}"],
             )
-        for name, tensor in self._tensors().items():
-            if name.startswith(("learner.", "engine.")):
-                tensor.copy_(snapshot.tensors[name])
+        for name, tensor in self._stacked().items():
+            tensor.copy_(snapshot.tensors[name])
         self.engine.restore(saved["updates"])
+        self._restore_own(snapshot.tensors)
         self._cut_tables_back(saved)
         self.clock.seconds = dict(saved["seconds"])
         self.clock.times = dict(saved["times"])
@@ -461,21 +390,13 @@ class OnlineTraining:
 
     def _member_status(self, m: int) -> MemberStatus:
         member = self.members[m]
-        if member.finished:
-            doing = "finished"
-        elif member.owed:
-            doing = f"training, {member.owed:,} updates to go"
-        elif member.steps < self.config.hyperparameters.random_steps:
-            doing = "exploring at random"
-        else:
-            doing = f"playing episode {member.episodes:,}"
         return MemberStatus(
             seed=member.seed,
             steps=self.config.steps if member.finished else member.steps,
             updates=self.engine.updates[m],
-            doing=doing,
+            doing="finished" if member.finished else self._doing(member),
             evaluation=member.evaluation,
-            best=member.assessment.best_min_return,
+            best=member.assessment.best,
         )
 
     @contextmanager

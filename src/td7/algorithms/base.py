@@ -9,9 +9,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from td7.architectures import Network
-from td7.checkpoints import CheckpointRule
+from td7.architectures import Layout, Network
+from td7.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import check, hyper
+from td7.networks import apply, unflatten
 from td7.targets import assign
 from td7.types import TaskSpec
 
@@ -27,7 +28,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OnlineConfig(ABC):
+class OnlineConfig:
     """What the training loop itself reads of every algorithm's config."""
 
     random_steps: int = hyper(
@@ -49,13 +50,56 @@ class OnlineConfig(ABC):
         250, "updates between copies to the target networks", group="Common", at_least=1
     )
     learning_rate: float = hyper(3e-4, "Adam's, for every network", group="Optimiser", above=0)
+    checkpoints: str = hyper(
+        "none",
+        "what an assessment's returns are judged by; none: an update after every time step",
+        group="Policy checkpoints",
+        choices=(*CRITERIA, "none"),
+    )
+    assessments_end_early: bool = hyper(
+        True,
+        "an assessment ends once it is worse than the checkpoint (variable length)",
+        group="Policy checkpoints",
+    )
+    early_assessment_episodes: int = hyper(
+        1, "episodes an assessment, early stage", group="Policy checkpoints", at_least=1
+    )
+    late_assessment_episodes: int = hyper(
+        20, "episodes an assessment, late stage", group="Policy checkpoints", at_least=1
+    )
+    # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
+    early_updates: int = hyper(
+        750_000, "updates after which the late stage starts", group="Policy checkpoints", at_least=0
+    )
+    criterion_reset_weight: float = hyper(
+        0.9,
+        "factor on the checkpoint's performance when the late stage starts",
+        group="Policy checkpoints",
+        at_least=0,
+    )
+    test_policy: str = hyper(
+        "checkpoint",
+        "what is evaluated, where there are checkpoints",
+        group="Policy checkpoints",
+        choices=("checkpoint", "current"),
+    )
 
     def __post_init__(self) -> None:
         check(self)
 
     @property
-    @abstractmethod
-    def checkpoint_rule(self) -> CheckpointRule: ...
+    def checkpoint_rule(self) -> CheckpointRule | None:
+        """None: no checkpoints, an update after every time step."""
+        if self.checkpoints == "none":
+            return None
+        return CheckpointRule(
+            criterion=self.checkpoints,
+            ends_early=self.assessments_end_early,
+            early_episodes=self.early_assessment_episodes,
+            late_episodes=self.late_assessment_episodes,
+            early_updates=self.early_updates,
+            reset_weight=self.criterion_reset_weight,
+        )
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -107,8 +151,9 @@ class Learner(ABC):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        del config, task
+        del task
         self.lanes = Lanes()
+        self._exploration_noise = config.exploration_noise
         self.recorded = {
             name: torch.zeros(len(seeds), device=device, dtype=dtype) for name in self.metrics
         }
@@ -136,9 +181,11 @@ class Learner(ABC):
         active: Tensor | None,
         *,
         train_actor: bool,
+        actors: Tensor | None = None,
     ) -> Tensor:
         """One update of the active members [S] (None: all), a function of state, batch, noise.
 
+        Where it trains actors, then those of the members `actors` (None: of all active ones).
         Gives back the new priorities [S, B] of the batch's rows.
         """
 
@@ -149,3 +196,9 @@ class Learner(ABC):
     @abstractmethod
     def policies(self) -> Tensor:
         """[S, P]: the flat parameters of `policy_network` that act now."""
+
+    def explore(self, state: Tensor, noise: Tensor) -> Tensor:
+        """clip(pi(s) + sigma * noise, -1, 1) for states [S, n, width], as it acts in training."""
+        weights = unflatten(Layout.of(self.policy_network), self.policies())
+        action = apply(self.policy_network, weights, state=state)
+        return (action + self._exploration_noise * noise).clamp(-1.0, 1.0)

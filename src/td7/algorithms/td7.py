@@ -18,7 +18,7 @@ from torch import Tensor
 from td7 import losses
 from td7.algorithms.base import Batch, Learner, OnlineConfig, stage
 from td7.architectures import Layer, Layout, Network
-from td7.checkpoints import CheckpointRule
+from td7.checkpoints import CRITERIA
 from td7.configs import hyper
 from td7.networks import Parameters, apply, initial, unflatten
 from td7.optimisers import Trained
@@ -53,31 +53,12 @@ class TD7Config(OnlineConfig):
     cloning_weight: float = hyper(
         0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", at_least=0
     )
-    early_assessment_episodes: int = hyper(
-        1, "episodes an assessment, early stage", group="Policy checkpoints", at_least=1
-    )
-    late_assessment_episodes: int = hyper(
-        20, "episodes an assessment, late stage", group="Policy checkpoints", at_least=1
-    )
-    # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
-    early_updates: int = hyper(
-        750_000, "updates after which the late stage starts", group="Policy checkpoints", at_least=0
-    )
-    criterion_reset_weight: float = hyper(
-        0.9,
-        "factor on the checkpoint's performance when the late stage starts",
+    checkpoints: str = hyper(
+        "minimum",
+        "what an assessment's returns are judged by; none: an update after every time step",
         group="Policy checkpoints",
-        at_least=0,
+        choices=(*CRITERIA, "none"),
     )
-
-    @property
-    def checkpoint_rule(self) -> CheckpointRule:
-        return CheckpointRule(
-            early_episodes=self.early_assessment_episodes,
-            late_episodes=self.late_assessment_episodes,
-            early_updates=self.early_updates,
-            reset_weight=self.criterion_reset_weight,
-        )
 
 
 def critic_network(state_dim: int, action_dim: int, config: TD7Config) -> Network:
@@ -183,6 +164,7 @@ class TD7(Learner):
         active: Tensor | None,
         *,
         train_actor: bool,
+        actors: Tensor | None = None,
     ) -> Tensor:
         """The paper's "TD7 Train Function", but for sampling and for the periodic copies."""
         with self.lanes.beside("encoder", *batch):
@@ -196,7 +178,7 @@ class TD7(Learner):
         if train_actor:
             critic = self.lanes.kept(self.critic.flat)
             with self.lanes.beside("actor", *batch, fixed_zs, critic):
-                self._train_actor(batch, fixed_zs, critic, active)
+                self._train_actor(batch, fixed_zs, critic, active if actors is None else actors)
         return priorities
 
     @stage

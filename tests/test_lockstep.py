@@ -1,0 +1,190 @@
+"""Members without checkpoints: one time step, one update, together; and exactly again on resume."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import td7
+import toys
+from folders import SMALL, contents, differences, newest
+from td7.algorithms.td7 import TD7, TD7Config
+from td7.configs import with_values
+from td7.engine import Engine
+from td7.environments import make
+from td7.errors import RunError
+from td7.lockstep import LockstepTraining
+from td7.replay import Replay
+from td7.streams import Stream, derived_seed, generator
+from td7.types import RowLayout, Task
+
+assert toys  # registers the tasks
+NONE: Mapping[str, Any] = {**SMALL, "checkpoints": "none"}
+STEPS = 90
+
+
+def train(path: Path, **options: Any) -> td7.Run:
+    given: dict[str, Any] = {
+        "env": "toys:Point-v0",
+        "steps": STEPS,
+        "evaluate_every": 25,
+        "evaluation_episodes": 2,
+        "metrics_every": 20,
+        "set": NONE,
+        "seeds": "0-1",
+        "quiet": True,
+        **options,
+    }
+    return td7.train(out=str(path), **given)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("lockstep") / "run").path
+
+
+def plainly(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
+    """The protocol as a loop of its own: act, step, store, update. (state, ends of episodes)"""
+    config = with_values(TD7Config, NONE)
+    environment = make(Task("toys:Point-v0"))
+    spec = environment.spec
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    learner = TD7(config, spec, [seed], torch.device("cpu"), torch.float64)
+    replay = Replay(layout, steps, 1, torch.device("cpu"), torch.float64)
+    engine = Engine(learner, replay, config.batch_size, [seed])
+    ends: list[tuple[int, float]] = []
+    state, episode, trains = None, -1, False
+    for step in range(1, steps + 1):
+        if state is None:
+            episode += 1
+            is_random = step - 1 < config.random_steps
+            stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
+            random = generator(seed, stream, episode)
+            state = environment.reset(derived_seed(seed, Stream.EPISODE_RESET, episode))
+            total = 0.0
+        if is_random:
+            action = random.uniform(-1.0, 1.0, spec.action_dim).astype(np.float32)
+        else:
+            given = torch.from_numpy(state.astype(np.float32)).double()
+            noise = torch.from_numpy(random.standard_normal(spec.action_dim).astype(np.float32))
+            chosen = learner.explore(given.view(1, 1, -1), noise.double().view(1, 1, -1))
+            action = chosen.flatten().float().numpy()
+        next_state, reward, terminated, truncated = environment.step(action)
+        row = np.concatenate([state, action, next_state, [reward, 1.0 - terminated]])
+        replay.append(0, row[None].astype(np.float32))
+        if trains:
+            engine.advance([1])
+        total += reward
+        state = next_state
+        if terminated or truncated:
+            state = None
+            ends.append((step, total))
+            trains = step >= config.random_steps
+    return learner.state(), ends
+
+
+def test_it_is_the_plain_loop(tmp_path: Path) -> None:
+    """Weights, moments, targets, clip bounds and episodes of both seeds, beside the plain loop."""
+    run = train(tmp_path / "run", precision="float64")
+    saved = load_file(newest(run.path) / "state.safetensors")
+    episodes = run.episodes
+    for m, seed in enumerate((0, 1)):
+        state, ends = plainly(seed, STEPS)
+        found = episodes[episodes["seed"] == seed]
+        assert list(found["step"]) == [step for step, _ in ends]
+        assert np.allclose(found["return"], [total for _, total in ends], rtol=1e-9)
+        assert state["critic.steps"].item() > 40
+        for name, tensor in state.items():
+            expected = saved[f"learner.{name}"][m]
+            assert torch.allclose(tensor[0], expected, rtol=1e-6, atol=1e-9), name
+
+
+def test_members_of_other_phases_are_as_if_alone(tmp_path: Path) -> None:
+    """Seeds end their random phase at other steps, so that every other update is of other ones."""
+    options = {"precision": "float64", "threads": 1}
+    both = train(tmp_path / "both", seeds="0,8", **options)
+    metrics = both.metrics
+    first = metrics.groupby("seed")["step"].first() - metrics.groupby("seed")["update"].first()
+    assert (first[0] - first[8]) % 2 == 1
+    for seed in (0, 8):
+        alone = train(tmp_path / f"{seed}", seeds=str(seed), **options)
+        expected = alone.metrics.to_numpy()
+        found = metrics[metrics["seed"] == seed].to_numpy()
+        assert np.allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "4"])
+def test_processes_change_nothing(tmp_path: Path, finished: Path, workers: str) -> None:
+    run = train(tmp_path / "run", workers=workers)
+    assert differences(contents(run.path), contents(finished)) == []
+
+
+@pytest.mark.parametrize("steps", [17, 52, 89])
+def test_extended_in_the_middle_of_an_episode(
+    tmp_path: Path, finished: Path, steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exploring, one seed training, near the end: the episode's actions are played again."""
+    run = train(tmp_path / "run", steps=steps)
+    td7.resume(run.path, steps=STEPS, quiet=True)
+    assert differences(contents(run.path), contents(finished)) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_a_replay_smaller_than_an_episode(tmp_path: Path) -> None:
+    small = {"set": {**NONE, "replay_capacity": 7}}
+    whole = train(tmp_path / "whole", **small)
+    half = train(tmp_path / "half", steps=50, **small)
+    td7.resume(half.path, steps=STEPS, quiet=True)
+    assert differences(contents(half.path), contents(whole.path)) == []
+
+
+def test_the_policy_that_is_evaluated_is_the_current_one(finished: Path) -> None:
+    """The last evaluation can be played again from the saved policies."""
+    run = train(finished.parent / "round", steps=75)
+    again = td7.evaluate(run.path, episodes=2)
+    last = run.evaluations[run.evaluations["step"] == 75]
+    assert list(again["return"]) == list(last["return"])
+    steps = run.evaluations.groupby("step").size()
+    assert dict(steps) == {0: 4, 25: 4, 50: 4, 75: 4}
+
+
+def test_an_environment_that_does_not_repeat_itself_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", steps=52)
+    with monkeypatch.context() as patch:
+        step = toys.Point.step
+
+        def drifting(self: toys.Point, action: Any) -> Any:
+            state, *rest = step(self, action)
+            return state + 0.01, *rest
+
+        patch.setattr(toys.Point, "step", drifting)
+        td7.resume(run.path, steps=60, quiet=True)
+    said = capsys.readouterr().err
+    assert "led to another state; the run goes on, but not exactly" in said
+
+
+@pytest.mark.parametrize("workers", ["0", "3"])
+def test_what_an_environment_raises_is_one_line(tmp_path: Path, workers: str) -> None:
+    with pytest.raises(RunError, match=r"seed 0, episode 0: .* ValueError: the motor is on fire"):
+        train(tmp_path / "run", workers=workers, env_kwargs={"fault": "raise", "at": 1})
+
+
+def test_a_dead_stepper_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"td7-stepper-0 died \(signal SIGKILL\) while busy with"):
+        train(tmp_path / "run", workers="3", env_kwargs={"fault": "kill"})
+
+
+def test_the_loop_is_chosen_by_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("members with checkpoints do not train in lockstep")
+
+    monkeypatch.setattr(LockstepTraining, "__init__", refuse)
+    with pytest.raises(AssertionError, match="in lockstep"):
+        train(tmp_path / "none")
+    train(tmp_path / "minimum", set=SMALL)
