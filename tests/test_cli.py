@@ -447,7 +447,9 @@ def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture
     assert "±" in out
     assert "run/learning_curve.png" in out
     assert "td7 evaluate run" in out
-    assert err.startswith("td7 on toys:Point-v0, seeds 0,1, 30 steps, cpu → run")
+    assert err.startswith(
+        "td7 on toys:Point-v0, seeds 0,1, 30 steps, cpu, replay 0.00 GB on cpu → run"
+    )
     assert (folder / "run" / "learning_curve.png").read_bytes()[1:4] == b"PNG"
     assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 30
 
@@ -563,7 +565,7 @@ def test_a_replay_that_cannot_fit_is_refused(
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     said = failing(*words, "--seeds", "0,1")
     assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in said
-    assert "allowed: --set replay_capacity=6.9e+02 or less, fewer seeds at once" in said
+    assert "allowed: --set replay_capacity=7.0e+02 or less, fewer seeds at once" in said
     assert everything(folder) == {}
 
 
@@ -596,7 +598,7 @@ def test_bench_measures_updates_and_whole_runs(
     ("words", "reason"),
     [
         (["--env", "Nope-v0"], "Nope"),
-        (["--engines", "egaer"], "nearest: eager"),
+        (["--engines", "egaer"], "did you mean 'eager'"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--seconds", "soon"], "seconds takes a number"),
     ],

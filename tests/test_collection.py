@@ -501,3 +501,47 @@ def test_a_signal_ends_a_task_that_would_never_end(
         td7.train(env="toys:Endless-v0", steps=100, set=SMALL, out=str(run), quiet=True)
     members = json.loads((run / "snapshot" / "000001" / "members.json").read_text())
     assert [task["step"] for task in members["pending_evaluations"]] == [0]
+
+
+# Scripts
+
+PLAIN_SCRIPT = """
+import td7
+run = td7.train(env="toys:Point-v0", steps=40, workers=2, out="run", quiet=True,
+                evaluation_episodes=1, set={settings})
+print("episodes", len(run.episodes))
+"""
+OWN_TASK = """
+import gymnasium, toys
+
+class Mine(toys.Point):
+    pass
+
+gymnasium.register("Mine-v0", entry_point=Mine, max_episode_steps=20)
+if __name__ == "__main__":
+    import td7
+    run = td7.train(env="Mine-v0", steps=40, workers=2, out="run", quiet=True,
+                    evaluation_episodes=1, set={settings})
+    print("episodes", len(run.episodes))
+"""
+
+
+@pytest.mark.parametrize("script", [PLAIN_SCRIPT, OWN_TASK], ids=["plain", "own task"])
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_a_users_script_with_workers(tmp_path: Path, script: str, checkpoints: str) -> None:
+    """It is not run again by the workers, unless it registers the task they need."""
+    settings = {**SMALL, "checkpoints": checkpoints}
+    file = tmp_path / "script.py"
+    file.write_text(script.replace("{settings}", repr(settings)))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "episodes 2\n"

@@ -52,15 +52,18 @@ def run_td7(arguments: Sequence[str], output: Path, disk: float) -> None:
 class Runner:
     """Starts `td7` on one run folder, again and again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *settings: str) -> None:
         self.path = folder / "run"
+        self._settings = settings
         self._output = folder / "output"
         self.processes: list[BaseProcess] = []
 
     def start(self, *options: str, disk: float = 0.0) -> BaseProcess:
         """`td7 train`, or `td7 resume` where the folder holds a run."""
         has_begun = (self.path / "config.json").exists()
-        command = ["resume", str(self.path)] if has_begun else train_words(self.path)
+        command = ["resume", str(self.path)]
+        if not has_begun:
+            command = [*train_words(self.path), *self._settings]
         arguments = ([*command, "--quiet", *options], self._output, disk)
         process = PROCESSES.Process(target=run_td7, args=arguments)
         process.start()
@@ -141,6 +144,20 @@ def uninterrupted(finished: Path) -> dict[str, Any]:
 def test_killed_again_and_again_at_random_moments(
     runner: Runner, uninterrupted: dict[str, Any]
 ) -> None:
+    check_kills(runner, uninterrupted, 1)
+
+
+def test_killed_again_and_again_in_lockstep(tmp_path: Path) -> None:
+    """Without checkpoints, in the middle of episodes; stepping in this process and in others."""
+    path = tmp_path / "uninterrupted"
+    assert main([*train_words(path), "checkpoints=none", "--quiet"]) == 0
+    runner = Runner(tmp_path, "checkpoints=none")
+    check_kills(runner, contents(path), 3)
+    for process in runner.processes:
+        process.kill()
+
+
+def check_kills(runner: Runner, uninterrupted: dict[str, Any], most_workers: int) -> None:
     random = np.random.default_rng(0)
     kills = 0
     process = runner.start("--snapshot-every", "0.002")
@@ -155,7 +172,7 @@ def test_killed_again_and_again_at_random_moments(
             break
         assert process.exitcode == -signal.SIGKILL
         kills += 1
-        workers = str(random.integers(2))
+        workers = str(random.integers(most_workers + 1))
         process = runner.start("--snapshot-every", "0.002", "--workers", workers)
     assert ended(process) == 0, runner.said()
     assert kills >= 2

@@ -12,29 +12,20 @@ import pytest
 
 import td7
 from td7.cli import main
-from td7.report import mean_and_interval
+from td7.report import online_table
+from td7.statistics import Sample
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "td7"
 
 # Each module may import only those above it.
 ORDER = [
-    *("errors", "files", "types", "streams", "configs", "architectures", "environments", "actors"),
-    *("evaluation", "collection", "policies", "videos", "networks", "losses", "targets"),
-    *("optimisers", "representations", "checkpoints", "algorithms.base", "algorithms.td7"),
-    *(
-        "algorithms",
-        "replay",
-        "engine",
-        "runs",
-        "snapshots",
-        "progress",
-        "training",
-        "asynchronous",
-        "lockstep",
-        "plain",
-    ),
-    *("bench", "report", "api", "cli", "__main__"),
+    *("errors", "files", "statistics", "paper", "types", "streams", "configs", "architectures"),
+    *("environments", "actors", "evaluation", "processes", "collection", "stepping", "policies"),
+    *("videos", "networks", "losses", "targets", "optimisers", "representations", "checkpoints"),
+    *("algorithms.base", "algorithms.td7", "algorithms", "replay", "engine", "runs", "snapshots"),
+    *("progress", "training", "asynchronous", "lockstep", "plain", "bench", "report", "api"),
+    *("cli", "__main__"),
 ]
 
 
@@ -74,7 +65,7 @@ def test_imports_point_down() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("module", ["collection", "policies", "environments", "videos"])
+@pytest.mark.parametrize("module", ["collection", "stepping", "policies", "environments", "videos"])
 def test_what_workers_import_does_not_load_torch(module: str) -> None:
     seen, todo = set(), {module}
     while todo:
@@ -183,8 +174,12 @@ def test_results_in_the_texts_are_those_of_the_files(page: str) -> None:
     for file in runs:
         evaluations = pd.read_csv(file)
         last = evaluations[evaluations["step"] == evaluations["step"].max()]
-        mean, interval = mean_and_interval(last.groupby("seed")["return"].mean())
-        assert f"{mean:.0f} ± {interval:.0f}" in text, file.parent.name
+        assert str(Sample.of(last.groupby("seed")["return"].mean())) in text, file.parent.name
+
+
+def test_the_table_of_online_results_is_made_of_the_files() -> None:
+    runs = sorted(path.parent for path in (ROOT / "results" / "online").glob("*/config.json"))
+    assert online_table(runs) in (ROOT / "results" / "online" / "README.md").read_text()
 
 
 def test_speeds_in_the_texts_are_those_of_the_files() -> None:

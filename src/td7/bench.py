@@ -122,11 +122,11 @@ def _plain(spec: TaskSpec, data: Float32, device: str) -> Callable[[], None]:
     return run
 
 
-class _Products(TorchDispatchMode):
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the matrix products that are made."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.sizes: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -40,7 +40,9 @@ def check(config: Any) -> None:
         value = getattr(config, f.name)
         choices = f.metadata.get("choices")
         if choices is not None and value not in choices:
-            raise unknown(f.name, value, choices, shown=len(choices))
+            raise unknown(f.name, str(value), choices, shown=len(choices))
+        if f.type is bool and not isinstance(value, bool):
+            raise InputError(f"{f.name}={value} must be true or false")
         for word, breaks in _BREAKS.items():
             bound = f.metadata.get(word)
             if bound is not None and breaks(value, bound):

@@ -7,6 +7,8 @@ import importlib
 import importlib.metadata
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -266,3 +268,16 @@ def _told(error: Exception) -> str:
     if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
         error = error.__context__
     return one_line(error)
+
+
+@contextmanager
+def own_words(where: str) -> Iterator[None]:
+    """Whatever an environment raises, as one line that says where."""
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"{where}: the environment raised {type(error).__name__}: {one_line(error)}"
+        ) from error

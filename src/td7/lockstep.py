@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td7.collection import EvaluationDone, Live, Stepped, stepper
+from td7.collection import EvaluationDone
+from td7.stepping import Live, Stepped, stepper
 from td7.training import Member, Training
 from td7.types import AnyFloat, Float32
 

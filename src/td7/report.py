@@ -1,16 +1,14 @@
 """Run folders → tables and figures. Reads only; never trains."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from rich.table import Table
 
-
-def mean_and_interval(values: pd.Series) -> tuple[float, float]:
-    """The mean and the paper's interval, 1.96 / sqrt(n) * sd with Bessel's correction."""
-    n = len(values)
-    return float(values.mean()), float(1.96 / np.sqrt(n) * values.std()) if n > 1 else np.nan
+from td7 import paper, runs
+from td7.statistics import Sample, welch
 
 
 def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -38,8 +36,8 @@ def summary(evaluations: pd.DataFrame) -> Table:
     if curves.shape[1] > 1:
         common = curves.dropna()
         if len(common):
-            mean, interval = mean_and_interval(common.iloc[-1])
-            last = f"{mean:,.1f} ± {interval:,.1f}"
+            sample = Sample.of(common.iloc[-1])
+            last = f"{sample.mean:,.1f} ± {sample.interval:,.1f}"
             table.add_section()
             table.add_row("all", "", "", "", last, f"{common.index[-1]:,}")
     return table
@@ -92,3 +90,26 @@ def learning_curve(evaluations: pd.DataFrame, title: str, file: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small", ncols=2)
     figure.savefig(file, dpi=150)
+
+
+def online_table(folders: Sequence[Path]) -> str:
+    """Markdown: runs beside the paper's Table 1, at a run's last common evaluation."""
+    lines = [
+        "| algorithm | task | steps | seeds | here | paper | difference | p | hours |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for folder in folders:
+        config = runs.read_config(folder)
+        curves = per_seed(pd.read_csv(folder / "evaluations.csv")).dropna()
+        step, here = int(curves.index[-1]), Sample.of(curves.iloc[-1])
+        name, task = config["algorithm"].upper(), config["task"]["id"]
+        there = paper.online(name, task.removesuffix("-v4"), step) if "-v4" in task else None
+        timings = pd.read_csv(folder / "timings.csv").set_index("phase")["seconds"]
+        words = [name, task, f"{step:,}", str(here.n), str(here)]
+        if there is None:
+            words += ["–", "–", "–"]
+        else:
+            difference = 100 * (here.mean / there.mean - 1)
+            words += [str(there), f"{difference:+.0f}%", f"{welch(here, there):.2f}"]
+        lines.append(f"| {' | '.join(words)} | {timings['total'] / 3600:.2f} |")
+    return "\n".join(lines)

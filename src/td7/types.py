@@ -56,6 +56,22 @@ class RowLayout:
         """Widths in order: state, action, next state, reward, not_terminated."""
         return [self.state_dim, self.action_dim, self.state_dim, 1, 1]
 
+    def row(
+        self,
+        state: AnyFloat,
+        action: AnyFloat,
+        next_state: AnyFloat,
+        reward: float,
+        terminated: bool,  # as environments say it
+    ) -> Float32:
+        """A transition as the replay keeps it."""
+        row = np.empty(self.width, np.float32)
+        # Differs from paper: a true end on the very last step of the time limit is an end; the
+        # authors' program takes it for the time limit.
+        last = (reward, 0.0 if terminated else 1.0)
+        np.concatenate((state, action, next_state, last), out=row, casting="same_kind")
+        return row
+
 
 @dataclass(frozen=True)
 class Episode:

@@ -1,0 +1,136 @@
+"""Worker processes: how they start, what they must not inherit, how they end or die.
+
+No torch here: workers import this module.
+"""
+
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any
+
+from td7.environments import make
+from td7.errors import InputError, RunError
+from td7.types import Task
+
+
+@dataclass
+class Worker:
+    process: BaseProcess
+    connection: Connection
+    task: Any = None  # what it is busy with
+
+
+def start(
+    target: Callable[..., None], arguments: Sequence[tuple[Any, ...]], name: str
+) -> list[Worker]:
+    """A process each, that runs `target(connection, *arguments)`."""
+    # spawn: a forked copy of a process with CUDA or threads is not safe to use.
+    context = get_context("spawn")
+    workers = []
+    with _single_threaded_children(), _deaf_children(), _children_without_main():
+        for i, given in enumerate(arguments):
+            here, there = context.Pipe()
+            process = context.Process(
+                target=target, args=(there, *given), name=f"{name}-{i}", daemon=True
+            )
+            process.start()
+            there.close()
+            workers.append(Worker(process, here))
+    return workers
+
+
+def death(worker: Worker, task: str) -> RunError:
+    worker.process.join(timeout=5)
+    doing = f"busy with {task}" if task else "idle"
+    code = worker.process.exitcode
+    how = "is not answering" if code is None else f"died ({_exit_words(code)})"
+    return RunError(f"worker process {worker.process.name} {how} while {doing}")
+
+
+def end(workers: Sequence[Worker]) -> None:
+    for worker in workers:
+        worker.connection.close()  # a worker ends when its pipe does
+    for worker in workers:
+        worker.process.join(timeout=0.2)
+        if worker.process.is_alive():  # in the middle of an episode nobody needs
+            worker.process.kill()
+            worker.process.join()
+        worker.process.close()
+
+
+@contextmanager
+def _single_threaded_children() -> Iterator[None]:
+    """Processes started in here use one BLAS thread: the actor's products are small."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes started in here never see SIGINT and SIGTERM: those are the parent's to handle.
+
+    Ctrl-C and `timeout` send them to the whole group, also to a worker that is still importing.
+    """
+    resource_tracker.ensure_running()  # its own start would let the signals in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _children_without_main() -> Iterator[None]:
+    """Processes started in here do not run the user's script again.
+
+    So the script needs no `if __name__ == "__main__"`; see `Script`.
+    """
+    main = sys.modules["__main__"]
+    empty = ModuleType("__main__")
+    empty.__spec__ = None
+    sys.modules["__main__"] = empty
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@dataclass(frozen=True)
+class Script:
+    """The program that uses this package: it may register the task that workers need."""
+
+    path: str | None
+
+    @classmethod
+    def current(cls) -> "Script":
+        main = sys.modules["__main__"]
+        return cls(getattr(main, "__file__", None) if main.__spec__ is None else None)
+
+    def make_known(self, task: Task) -> None:
+        """Runs the script once more, as an import would, if the task is not known without."""
+        try:
+            make(task).close()
+        except InputError:
+            if self.path is not None:
+                runpy.run_path(self.path, run_name="__mp_main__")
+
+
+def _exit_words(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
