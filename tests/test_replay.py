@@ -12,10 +12,11 @@ from torch import Tensor
 from reference import ReferenceLAP
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.engine import Engine
-from td7.replay import FAN, Replay
+from td7.replay import FANS, Replay
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 CPU = torch.device("cpu")
+FAN = FANS["cpu"]
 LAYOUT = RowLayout(state_dim=2, action_dim=1)
 
 
@@ -69,8 +70,8 @@ def set_priorities(replay: Replay, indices: Sequence[int], priorities: Sequence[
         (FAN, [FAN]),
         (FAN + 1, [FAN + 1]),
         (200, [150, 130]),  # around the ring
-        (5 * FAN + 17, [300, 300, 200]),
-        (FAN * FAN + 1, [9_000, 7_385]),  # the last row alone under a second root
+        (97, [300, 300, 200]),
+        (FAN * FAN + 1, [10, 7]),  # the last row alone under a second root
         (20_000, [12_000, 5_000]),
         (20_000, [12_000, 12_000, 12_000]),
     ],

@@ -164,6 +164,7 @@ class Engine:
         self._inbox = torch.zeros(members, sum(self._splits), device=like.device)
         self._outbox = torch.zeros(members, layout.action_dim, device=like.device)
 
+        self._update_stage: Callable[..., Any] = self._update
         self._draw_stage: Callable[..., Any] = self._draw
         self._write_stage: Callable[..., Any] = self._write
         self._look_stage: Callable[..., Any] = self._look_for_faults
@@ -173,9 +174,12 @@ class Engine:
             # TF32 products: float32's range, ten bits of mantissa; five times faster.
             torch.set_float32_matmul_precision("high")
         if mode != "eager" and _can_compile(like.device, warn):
-            learner.wrap_stages(_compiled)
-            self._draw_stage = _compiled(self._draw)
-            self._write_stage = _compiled(self._write)
+            if like.device.type == "cuda":  # in stages, which can run beside each other
+                learner.wrap_stages(_compiled)
+                self._draw_stage = _compiled(self._draw)
+                self._write_stage = _compiled(self._write)
+            else:
+                self._update_stage = _compiled(self._update)
             self._look_stage = _compiled(self._look_for_faults)
             self._store_stage = _compiled(self._store)
             self._act_stage = _compiled(self._act)
@@ -280,7 +284,7 @@ class Engine:
                 actors = active
                 if slot.actors is not None and len(slot.actors) < len(slot.members):
                     actors = self._mask(slot.actors)
-                self._update(active, actors, train_actor=slot.actors is not None)
+                self._update_stage(active, actors, train_actor=slot.actors is not None)
         self._look_stage()
 
     def _mask(self, members: Sequence[int]) -> Tensor | None:

@@ -1,10 +1,11 @@
 """Stacked replay on the learner's device: rows [S, capacity, width], sampled by LAP's priorities.
 
-Priorities are the leaves of a tree of sums: a node is the sum of its FAN children. A sample walks
+Priorities are the leaves of a tree of sums: a node is the sum of its children. A sample walks
 from the root down, so its cost hardly grows with the capacity, and sums are float64, so a million
 small priorities are not lost beside a large one.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -16,15 +17,17 @@ from td7.architectures import aligned
 from td7.targets import assign, column
 from td7.types import Float32, RowLayout
 
-FAN = 16
-# Levels of a tree: enough for a million rows. Smaller ones have them too: then a run that is
+# Children of a node: what is fastest. A CPU pays for every number it adds, a GPU for every level.
+FANS = {"cpu": 4, "cuda": 16}
+# A tree has levels enough for so many rows. Smaller ones have them too: then a run that is
 # extended, and its replay with it, adds the same numbers in the same order.
-LEVELS = 5
+USUAL_ROWS = 1_000_000
 
 
 def required_bytes(layout: RowLayout, capacity: int, members: int) -> tuple[int, int]:
     """What a replay takes: its float32 rows, and its float64 priorities with their sums."""
-    return 4 * members * capacity * layout.width, 8 * members * sum(_level_sizes(capacity))
+    sums = max(sum(_level_sizes(capacity, fan)) for fan in FANS.values())
+    return 4 * members * capacity * layout.width, 8 * members * sums
 
 
 class Replay:
@@ -48,9 +51,10 @@ class Replay:
         self.added = [0] * members  # rows ever; a ring's next place is added % capacity
         shape = (members, capacity, layout.width)
         self.rows = _on_host(shape) if rows_on_host else torch.zeros(shape, device=device)
+        self._fan = FANS[device.type]
         self._levels = [
             torch.zeros(members, size, device=device, dtype=torch.float64)
-            for size in _level_sizes(capacity)
+            for size in _level_sizes(capacity, self._fan)
         ]
         self.max_priority = torch.ones(members, device=device, dtype=torch.float64)
         self._sizes = torch.zeros(members, 1, device=device, dtype=torch.int64)
@@ -102,10 +106,11 @@ class Replay:
 
     def _sum_range(self, member: int, start: int, stop: int) -> None:
         """The sums above the leaves [start, stop) of one member, anew."""
+        fan = self._fan
         for children, parents in pairwise(self._levels):
-            start, stop = start // FAN, -(-stop // FAN)
+            start, stop = start // fan, -(-stop // fan)
             parents[member, start:stop] = (
-                children[member, start * FAN : stop * FAN].view(-1, FAN).sum(dim=1)
+                children[member, start * fan : stop * fan].view(-1, fan).sum(dim=1)
             )
 
     def sample(self, uniforms: Tensor) -> Tensor:
@@ -117,11 +122,11 @@ class Replay:
         rest = uniforms.double() * self._levels[-1].sum(dim=1, keepdim=True)
         node = torch.zeros_like(rest, dtype=torch.int64)
         for level in reversed(self._levels):
-            blocks = level.view(len(level), -1, FAN)
+            blocks = level.view(len(level), -1, self._fan)
             # A member without rows has nowhere to go; rounding can lead past the last block.
             node = node.clamp(max=blocks.shape[1] - 1)
             child, rest = _descend(blocks[self._member, node], rest)
-            node = node * FAN + child
+            node = node * self._fan + child
         # Rounding can carry the last sample past the last row.
         return torch.minimum(node, self._sizes - 1)
 
@@ -143,8 +148,8 @@ class Replay:
         self.leaves[self._member, indices] = new
         node = indices
         for children, parents in pairwise(self._levels):
-            node = node // FAN
-            sums = children.view(len(children), -1, FAN)[self._member, node].sum(dim=2)
+            node = node // self._fan
+            sums = children.view(len(children), -1, self._fan)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
 
     def reset_max_priority(self, active: Tensor | None) -> None:
@@ -195,26 +200,27 @@ class _Shared:
         }
 
 
-def _level_sizes(capacity: int) -> list[int]:
-    """Leaves first; every level is a multiple of FAN long, the last one block."""
-    sizes = [aligned(capacity, FAN)]
-    while sizes[-1] > FAN or len(sizes) < LEVELS:
-        sizes.append(aligned(sizes[-1] // FAN, FAN))
+def _level_sizes(capacity: int, fan: int) -> list[int]:
+    """Leaves first; every level is a multiple of `fan` long, the last one block."""
+    usual = math.ceil(math.log(USUAL_ROWS, fan))
+    sizes = [aligned(capacity, fan)]
+    while sizes[-1] > fan or len(sizes) < usual:
+        sizes.append(aligned(sizes[-1] // fan, fan))
     return sizes
 
 
 def _descend(children: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-    """The child [S, B] whose span holds `rest`, and what is left of it; children is [S, B, FAN]."""
+    """The child [S, B] whose span holds `rest`, and what is left of it; children: [S, B, fan]."""
     if torch.compiler.is_compiling():  # one loop, without the intermediate sums in memory
         child = torch.zeros_like(rest, dtype=torch.int64)
         total, below = torch.zeros_like(rest), torch.zeros_like(rest)
-        for i in range(FAN - 1):
+        for i in range(children.shape[-1] - 1):
             total = total + children[..., i]
             beyond = total <= rest
             child = child + beyond
             below = torch.where(beyond, total, below)
         return child, rest - below
-    cumulative = children[..., : FAN - 1].cumsum(dim=2)
+    cumulative = children[..., :-1].cumsum(dim=2)
     beyond = cumulative <= rest.unsqueeze(2)
     child = beyond.sum(dim=2)
     below = cumulative.gather(2, (child - 1).clamp(min=0).unsqueeze(2)).squeeze(2)
