@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
 
 import td7
@@ -20,12 +21,17 @@ from td7.algorithms import ALGORITHMS
 from td7.algorithms.td7 import TD7Config
 from td7.api import TrainOptions, parse_seeds, train_options
 from td7.asynchronous import AsynchronousTraining
-from td7.configs import described, parse, with_settings, with_values
+from td7.configs import described, named, parse, with_values
 from td7.environments import describe
 from td7.errors import InputError
 from td7.progress import QuietProgress, Status
 from td7.training import RunConfig
 from td7.types import Task
+
+
+def from_words(cls: Any, words: Sequence[str]) -> Any:
+    return with_values(cls, named(words))
+
 
 # -- words to values -----------------------------------------------------------------------------
 
@@ -74,9 +80,9 @@ def test_what_is_no_truth(given: object) -> None:
 
 
 def test_settings() -> None:
-    config = with_settings(TD7Config, ["batch_size=1_28", " discount = 0.9 ", "hidden_dim=1e2"])
+    config = from_words(TD7Config, ["batch_size=1_28", " discount = 0.9 ", "hidden_dim=1e2"])
     assert config == TD7Config(batch_size=128, discount=0.9, hidden_dim=100)
-    assert with_settings(TD7Config, []) == TD7Config()
+    assert from_words(TD7Config, []) == TD7Config()
     assert with_values(TD7Config, {"batch_size": 128}) == TD7Config(batch_size=128)
 
 
@@ -96,13 +102,13 @@ def test_settings() -> None:
 )
 def test_bad_settings(words: Sequence[str], message: str) -> None:
     with pytest.raises(InputError) as error:
-        with_settings(TD7Config, words)
+        from_words(TD7Config, words)
     assert str(error.value) == message
 
 
 def test_an_unknown_field_gets_the_nearest_and_all_names() -> None:
     with pytest.raises(InputError) as error:
-        with_settings(TD7Config, ["batchsize=3"])
+        from_words(TD7Config, ["batchsize=3"])
     message = str(error.value)
     assert message.startswith(
         "unknown hyperparameter 'batchsize'; did you mean 'batch_size'? allowed: "
@@ -110,7 +116,7 @@ def test_an_unknown_field_gets_the_nearest_and_all_names() -> None:
     for f in dataclasses.fields(TD7Config):
         assert f.name in message
     with pytest.raises(InputError, match="'zzz'; allowed: "):
-        with_settings(TD7Config, ["zzz=3"])
+        from_words(TD7Config, ["zzz=3"])
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -192,12 +198,13 @@ class Watch(QuietProgress):
 SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "updates": lambda run: run.engine.updates,
     "actor steps": lambda run: run.learner.state()["actor.steps"].tolist(),
-    "encoder": lambda run: run.learner.state()["encoder.parameters"].tolist(),
+    "encoder": lambda run: run.learner.state().get("encoder.parameters", torch.zeros(0)).tolist(),
     "critics": lambda run: run.learner.state()["critic.parameters"].tolist(),
     "actor": lambda run: run.learner.state()["actor.parameters"].tolist(),
     "target critics": lambda run: run.learner.state()["target_critic.parameters"].tolist(),
-    "width of zs": lambda run: run.learner.policy_network.widths()["zs"],
-    "width of phi": lambda run: run.learner.policy_network.widths()["phi"],
+    "width of zs": lambda run: run.learner.policy_network.widths().get("zs"),
+    "size of the actor": lambda run: run.learner.policies().shape,
+    "clip": lambda run: run.learner.state()["clip_max"].tolist(),
     "rows": lambda run: run.replay.rows.tolist(),
     "capacity": lambda run: run.replay.capacity,
     "priorities": lambda run: run.replay.leaves.tolist(),
@@ -207,23 +214,20 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "tested": lambda run: run._test_policy(0).tolist(),
 }
 
-# Field: another value, and what that must change. A new field needs a row.
-MATTERS: Mapping[str, tuple[Any, str]] = {
+# Algorithm: field: another value, what that must change, and what must be set for it to matter.
+# A new field needs a row.
+COMMON: Mapping[str, tuple[Any, str]] = {
     "random_steps": (6, "updates"),  # the second episode is random too
     "exploration_noise": (0.3, "rows"),
     "discount": (0.5, "critics"),
     "replay_capacity": (20, "capacity"),
-    "batch_size": (9, "encoder"),
-    "target_every": (4, "target critics"),
-    "learning_rate": (1e-3, "encoder"),
-    "embedding_dim": (5, "width of zs"),
-    "hidden_dim": (9, "width of phi"),
+    "batch_size": (9, "critics"),
+    "target_every": (1000, "clip"),  # never within this run
+    "learning_rate": (1e-3, "critics"),
+    "hidden_dim": (9, "size of the actor"),
     "target_noise": (0.1, "critics"),
     "target_noise_clip": (0.1, "critics"),
     "actor_every": (3, "actor steps"),
-    "priority_exponent": (0.7, "priorities"),
-    "min_priority": (0.5, "priorities"),
-    "cloning_weight": (0.5, "actor"),
     "early_assessment_episodes": (2, "when it trains"),
     "late_assessment_episodes": (3, "when it trains"),
     "early_updates": (1000, "late"),
@@ -232,18 +236,59 @@ MATTERS: Mapping[str, tuple[Any, str]] = {
     "assessments_end_early": (False, "when it trains"),
     "test_policy": ("current", "tested"),
 }
+MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "td7": {
+        **COMMON,
+        "embedding_dim": (5, "width of zs"),
+        "priority_exponent": (0.7, "priorities"),
+        "min_priority": (0.5, "priorities"),
+        "cloning_weight": (0.5, "actor"),
+        "critic_activation": ("relu", "critics"),
+        "actor_value": ("first", "actor"),
+        "replay": ("uniform", "priorities"),
+        "value_clipping": (False, "critics"),
+        "critic_inputs": (("zsa", "phi"), "critics"),
+        "actor_inputs": (("phi",), "size of the actor"),
+        "critic_phi_dim": (3, "critics"),
+        "zs_norm": ("none", "encoder"),
+        "zsa_norm": ("layer", "encoder"),
+        "phi_norm": ("batch", "actor"),
+        "learning_target": ("next_zsa", "encoder"),
+        "encoder_loss": ("cosine", "encoder"),
+        "encoder_training": ("frozen", "encoder"),
+        "encoder_loss_weight": (3.0, "encoder", {"encoder_training": "end_to_end"}),
+        "fixed_embeddings": (False, "critics"),
+    },
+    "td3": {
+        **COMMON,
+        "critic_activation": ("elu", "critics"),
+        "actor_value": ("mean", "actor"),
+        "replay": ("lap", "priorities"),
+        "priority_exponent": (0.7, "priorities", {"replay": "lap"}),
+        "min_priority": (0.5, "priorities", {"replay": "lap"}),
+        "value_clipping": (True, "critics"),
+        "target_update": ("copy", "target critics"),
+        "target_rate": (0.5, "target critics"),
+        "encoder": (True, "critics"),
+        "embedding_dim": (5, "critics", {"encoder": True}),
+    },
+}
 
 
 @cache
-def shown(**changed: Any) -> dict[str, Any]:
+def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
     """What a run with BASE and these changes shows at its end."""
     task = Task("Metronome-v0")
+    chosen = ALGORITHMS[algorithm].config
+    known = {f.name for f in dataclasses.fields(chosen)}
+    settings = {**BASE, "checkpoints": "minimum", **dict(changed)}
     config = RunConfig(
-        algorithm="td7",
+        algorithm=algorithm,
+        variant="",
         task=task,
         seeds=(0,),
         steps=50,
-        hyperparameters=TD7Config(**{**BASE, **changed}),
+        hyperparameters=chosen(**{k: v for k, v in settings.items() if k in known}),
         evaluate_every=1000,
         evaluation_episodes=1,
         metrics_every=1000,
@@ -262,19 +307,26 @@ def shown(**changed: Any) -> dict[str, Any]:
     return {name: show(run) for name, show in SHOWN.items()}
 
 
-def test_every_field_is_in_the_table() -> None:
-    assert MATTERS.keys() == {f.name for f in dataclasses.fields(TD7Config)}
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_field_is_in_the_table(algorithm: str) -> None:
+    fields = {f.name for f in dataclasses.fields(ALGORITHMS[algorithm].config)}
+    assert MATTERS[algorithm].keys() == fields
 
 
-@pytest.mark.parametrize("field", MATTERS)
-def test_every_field_matters(field: str) -> None:
-    value, what = MATTERS[field]
-    assert shown(**{field: value})[what] != shown()[what]
+@pytest.mark.parametrize(
+    ("algorithm", "field"), [(name, field) for name in MATTERS for field in MATTERS[name]]
+)
+def test_every_field_matters(algorithm: str, field: str) -> None:
+    value, what, *context = MATTERS[algorithm][field]
+    given = tuple(context[0].items()) if context else ()
+    changed = shown(algorithm, *given, (field, value))
+    assert changed[what] != shown(algorithm, *given)[what]
 
 
 def test_a_run_is_a_function_of_its_config() -> None:
     """Otherwise the test before this one would say nothing."""
-    assert shown(discount=0.99) == shown()
+    for algorithm in MATTERS:
+        assert shown(algorithm, ("discount", 0.99)) == shown(algorithm)
 
 
 # -- seeds and options ---------------------------------------------------------------------------
@@ -343,7 +395,12 @@ def test_words_and_values_are_the_same_options() -> None:
     given = vars(parser.parse_args(words.split()))
     del given["command"]
     assert train_options({**given, "env_kwargs": ()}) == TrainOptions(
-        env="X-v0", steps=1000, snapshot_every=0.5, quiet=True, set=["a=1", "b=2", "c=3"]
+        algorithm="td7",
+        env="X-v0",
+        steps=1000,
+        snapshot_every=0.5,
+        quiet=True,
+        set=["a=1", "b=2", "c=3"],
     )
 
 

@@ -66,9 +66,8 @@ def test_value_target_clips_the_smaller_critic_within_each_members_own_bounds() 
     next_q = heads((5, 2), (-7, 4), (1, 3)).expand(2, -1, -1, -1)  # the smaller: 2, -7, 1
     reward = column(1, 1, 1).expand(2, -1, -1)
     not_terminated = column(1, 1, 0).expand(2, -1, -1)
-    y = losses.value_target(
-        reward, not_terminated, next_q, tensor(-3, -10), tensor(1.5, 10), discount=0.5
-    )
+    clipped = losses.clipped_value(next_q.amin(dim=1), tensor(-3, -10), tensor(1.5, 10))
+    y = losses.value_target(reward, not_terminated, clipped, discount=0.5)
     assert y.flatten(1).tolist() == [[1 + 0.75, 1 - 1.5, 1], [1 + 1.0, 1 - 3.5, 1]]
 
 
@@ -285,6 +284,7 @@ def test_the_minimum_priority_reaches_the_loss_and_the_sampler(
     learner.critic.flat.zero_()
     batch = random_batch()._replace(reward=torch.full((1, BATCH, 1), 3.0, dtype=torch.float64))
     priorities = learner.update(batch, NO_NOISE, None, train_actor=False)
+    assert priorities is not None
     assert_allclose(learner.recorded["critic_loss"], [2 * loss])
     assert_allclose(priorities, np.full((1, BATCH), max(3, min_priority) ** 0.4))
     # Adam's first moment after one step is a tenth of the gradient.

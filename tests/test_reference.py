@@ -175,7 +175,7 @@ def step(
     noise = torch.randn(
         len(references), BATCH, ACTION, generator=torch.Generator().manual_seed(update)
     )
-    dtype = learner.clip_min.dtype
+    dtype = learner.clip.min.dtype
     batch = unpack(torch.from_numpy(rows).to(dtype))
     priorities = learner.update(
         batch,
@@ -183,6 +183,7 @@ def step(
         None,
         train_actor=update % c.actor_every == 0,
     )
+    assert priorities is not None
     if update % c.target_every == 0:
         learner.copy_targets(None)
     expected = [
@@ -208,8 +209,8 @@ def test_two_stacked_members_follow_two_references_for_600_updates() -> None:
     # What this says depends on both parts of Huber's function, and on a clip in use, being there.
     assert at_minimum
     assert above_minimum
-    assert all(learner.clip_min < -1)
-    assert all(learner.clip_max > 1)
+    assert all(learner.clip.min < -1)
+    assert all(learner.clip.max > 1)
 
 
 def test_with_behaviour_cloning_and_no_default_anywhere() -> None:

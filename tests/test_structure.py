@@ -22,10 +22,12 @@ SOURCE = ROOT / "src" / "td7"
 ORDER = [
     *("errors", "files", "statistics", "paper", "types", "streams", "configs", "architectures"),
     *("environments", "actors", "evaluation", "processes", "collection", "stepping", "policies"),
-    *("videos", "networks", "losses", "targets", "optimisers", "representations", "checkpoints"),
-    *("algorithms.base", "algorithms.td7", "algorithms", "replay", "engine", "runs", "snapshots"),
-    *("progress", "training", "asynchronous", "lockstep", "plain", "bench", "report", "api"),
-    *("cli", "__main__"),
+    *("videos", "targets", "networks", "losses", "optimisers", "representations", "checkpoints"),
+    *("algorithms.base", "algorithms.parts", "algorithms.td3", "algorithms.td7", "algorithms"),
+    *("studies.base", "studies.ablation", "studies.checkpoints", "studies.design"),
+    *("studies.extrapolation", "studies", "replay", "engine", "runs", "snapshots", "progress"),
+    *("training", "asynchronous", "lockstep", "plain", "bench", "report", "api", "cli"),
+    *("__main__"),
 ]
 
 

@@ -46,6 +46,7 @@ def build(
     task = Task(env, dict(kwargs or {}))
     config = RunConfig(
         algorithm="td7",
+        variant="",
         task=task,
         seeds=seeds,
         steps=steps,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from td7.architectures import Layout, Network
+from td7.architectures import NORM_PARAMETERS, Layout, Network
 from td7.types import AnyFloat
 
 Function = Callable[[AnyFloat], AnyFloat]
@@ -25,7 +25,26 @@ def elu(x: AnyFloat) -> AnyFloat:
     return np.maximum(x, 0) + np.expm1(np.minimum(x, 0))
 
 
-NORMS: dict[str, Function] = {"none": lambda x: x, "avg_l1": avg_l1_norm}
+def layer_norm(x: AnyFloat, own: Mapping[str, AnyFloat]) -> AnyFloat:
+    """Over the units of each state on its own."""
+    mean, variance = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
+    normed: AnyFloat = (x - mean) / np.sqrt(variance + EPSILON)
+    return normed * own["gain"] + own["shift"]
+
+
+def batch_norm(x: AnyFloat, own: Mapping[str, AnyFloat]) -> AnyFloat:
+    """Each unit by the mean and variance of the batches the network was trained on."""
+    normed: AnyFloat = (x - own["mean"]) / np.sqrt(own["variance"] + EPSILON)
+    return normed * own["gain"] + own["shift"]
+
+
+EPSILON = 1e-5  # PyTorch's default
+NORMS: dict[str, Callable[[AnyFloat, Mapping[str, AnyFloat]], AnyFloat]] = {
+    "none": lambda x, _: x,
+    "avg_l1": lambda x, _: avg_l1_norm(x),
+    "layer": layer_norm,
+    "batch": batch_norm,
+}
 ACTIVATIONS: dict[str, Function] = {
     "none": lambda x: x,
     "elu": elu,
@@ -66,6 +85,7 @@ class Actor:
                 np.ascontiguousarray(weights[f"{layer.output}.weight"]),
                 weights[f"{layer.output}.bias"],
                 NORMS[layer.norm],
+                {kind: weights[f"{layer.output}.{kind}"] for kind in NORM_PARAMETERS[layer.norm]},
                 ACTIVATIONS[layer.activation],
             )
             for layer in network.layers
@@ -73,10 +93,10 @@ class Actor:
 
     def __call__(self, state: ArrayLike) -> AnyFloat:
         values: dict[str, AnyFloat] = {"state": np.asarray(state, self._dtype)}
-        for output, inputs, weight, bias, norm, activation in self._layers:
+        for output, inputs, weight, bias, norm, own, activation in self._layers:
             if len(inputs) == 1:
                 x = values[inputs[0]]
             else:
                 x = np.concatenate([values[name] for name in inputs], axis=-1)
-            values[output] = activation(norm(x @ weight + bias))
+            values[output] = activation(norm(x @ weight + bias, own))
         return values[self._output]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from td7 import policies, runs
-from td7.configs import check, hyper, named, parse, with_settings, with_values
+from td7.configs import check, hyper, named, parse, parse_as, with_values
 from td7.environments import describe, make
 from td7.errors import InputError, unknown
 from td7.evaluation import evaluate as play
@@ -37,7 +37,8 @@ WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 m
 class TrainOptions:
     """Every option of `td7 train` and every argument of `td7.train`."""
 
-    algorithm: str = hyper("td7", "which algorithm; `td7 list algorithms`", group="What")
+    algorithm: str = hyper("", "which algorithm; `td7 list algorithms`", group="What")
+    variant: str = hyper("", "a row of a study, STUDY/LABEL; `td7 list studies`", group="What")
     env: str = hyper("", "Gymnasium id of the task; `td7 list tasks`", group="What")
     env_kwargs: Any = hyper(
         (), "what the task is made with, e.g. max_episode_steps=200", group="What"
@@ -127,10 +128,10 @@ class Run:
         return f"Run({str(self.path)!r})"
 
 
-def train(algorithm: str = "td7", **options: Any) -> Run:
+def train(algorithm: str = "", **options: Any) -> Run:
     """Trains one algorithm on one task, all seeds side by side, and gives back the finished run.
 
-    The options are those of `td7 train`: see `TrainOptions`.
+    The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
     """
     return start(train_options({"algorithm": algorithm, **options}))
 
@@ -166,7 +167,8 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
     check_memory(config, spec)
-    path = Path(options.out) if options.out else _default_folder(config.algorithm, options.env)
+    kind = config.variant or config.algorithm
+    path = Path(options.out) if options.out else _default_folder(kind, options.env)
     record = {
         **config.to_json(),
         "versions": runs.versions(),
@@ -205,17 +207,30 @@ def bench_run(
 def run_config(options: TrainOptions) -> "RunConfig":
     """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
+    from td7.studies import variant
     from td7.training import RunConfig
 
     if not options.env:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
-    chosen = algorithm(options.algorithm)
-    make_config = with_values if isinstance(options.set, Mapping) else with_settings
-    hyperparameters = make_config(chosen.config, options.set)
+    name, settings = options.algorithm or "td7", dict(_settings(options.set))
+    if options.variant:
+        row = variant(options.variant)
+        if options.algorithm not in ("", row.algorithm):
+            raise InputError(
+                f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
+            )
+        name = row.algorithm
+        for field in set(settings) & set(row.settings):
+            if parse_as(algorithm(name).config, field, settings[field]) != row.settings[field]:
+                raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
+        settings = {**settings, **row.settings}
+    chosen = algorithm(name)
+    hyperparameters = with_values(chosen.config, settings)
     device = choose_device(options.device)
     updates = options.steps - hyperparameters.random_steps
     return RunConfig(
         algorithm=chosen.name,
+        variant=options.variant,
         task=Task(options.env, environment_kwargs(options.env_kwargs)),
         seeds=parse_seeds(options.seeds),
         steps=options.steps,
@@ -229,6 +244,11 @@ def run_config(options: TrainOptions) -> "RunConfig":
         engine=choose_engine(options.engine, device, updates),
         threads=choose_threads(options.threads, hyperparameters),
     )
+
+
+def _settings(given: Any) -> Mapping[str, Any]:
+    """Hyperparameters from a mapping or from words."""
+    return given if isinstance(given, Mapping) else named(given)
 
 
 def resume(
@@ -260,7 +280,7 @@ def resume(
     options = train_options({**values, **how})
     config = run_config(options)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
-    given = set if isinstance(set, Mapping) else named(set)
+    given = _settings(set)
     if given:
         changed = with_values(
             type(config.hyperparameters),
@@ -312,8 +332,9 @@ def _run(
             seeds = ",".join(map(str, config.seeds))
             layout = RowLayout(spec.state_dim, spec.action_dim)
             taken = sum(required_bytes(layout, config.replay_rows, len(config.seeds)))
+            what = config.variant or config.algorithm
             shown.say(
-                f"{config.algorithm} on {config.task.id}, seeds {seeds}, {config.steps:,} steps, "
+                f"{what} on {config.task.id}, seeds {seeds}, {config.steps:,} steps, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
             training.run()
@@ -510,9 +531,9 @@ def hardware(device: str) -> dict[str, Any]:
     return found
 
 
-def _default_folder(algorithm: str, env: str) -> Path:
-    name = re.sub(r"[^\w.-]+", "-", env)
-    base = Path("runs") / f"{algorithm}-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+def _default_folder(kind: str, env: str) -> Path:
+    name = re.sub(r"[^\w.-]+", "-", f"{kind}-{env}")
+    base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, i = base, 1
     while path.exists():
         i += 1

@@ -6,7 +6,7 @@ A network is a list of layers over named values; each layer is
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -33,6 +33,11 @@ class Network:
     def output(self) -> str:
         return self.layers[-1].output
 
+    def without_unread(self) -> "Network":
+        """The same without inputs that no layer reads."""
+        read = {name for layer in self.layers for name in layer.inputs}
+        return replace(self, inputs={n: width for n, width in self.inputs.items() if n in read})
+
     def widths(self) -> dict[str, int]:
         return {**self.inputs, **{layer.output: layer.width for layer in self.layers}}
 
@@ -57,6 +62,16 @@ def aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
+# What a norm keeps of its own, one number a unit, and its first value. Gain and shift are trained;
+# mean and variance follow the batches that the network is trained on.
+NORM_PARAMETERS: Mapping[str, Mapping[str, float]] = {
+    "none": {},
+    "avg_l1": {},
+    "layer": {"gain": 1.0, "shift": 0.0},
+    "batch": {"gain": 1.0, "shift": 0.0, "mean": 0.0, "variance": 1.0},
+}
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A weight [in, out] or a bias [out] of one head."""
@@ -65,6 +80,7 @@ class Parameter:
     shape: tuple[int, ...]
     fan_in: int  # of a weight's rows, only so many are in use; the others are 0
     offset: int
+    start: float | None = None  # its first value; None: by PyTorch's default for `Linear`
 
     @property
     def size(self) -> int:
@@ -92,9 +108,15 @@ class Layout:
             for layer in network.layers:
                 fan_in = sum(widths[name] for name in layer.inputs)
                 rows = aligned(fan_in, ROW_ALIGNMENT)
-                for kind, shape in (("weight", (rows, layer.width)), ("bias", (layer.width,))):
+                kinds: dict[str, tuple[tuple[int, ...], float | None]] = {
+                    "weight": ((rows, layer.width), None),
+                    "bias": ((layer.width,), None),
+                }
+                for kind, value in NORM_PARAMETERS[layer.norm].items():
+                    kinds[kind] = ((layer.width,), value)
+                for kind, (shape, start) in kinds.items():
                     name = f"{layer.output}.{kind}"
-                    parameters.append(Parameter(name, shape, fan_in, offset))
+                    parameters.append(Parameter(name, shape, fan_in, offset, start))
                     offset = aligned(offset + parameters[-1].size, PARAMETER_ALIGNMENT)
         if not parameters:
             raise ValueError("a network needs at least one layer")
@@ -116,8 +138,8 @@ def mlp(
     outputs: tuple[str, ...],
     widths: tuple[int, ...],
     activation: str,
-    *,
     last_norm: str = "none",
+    *,
     last_activation: str = "none",
     heads: int = 1,
 ) -> Network:

@@ -116,7 +116,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _hyperparameter_help()
 
     parser.add_argument(
-        "algorithm", metavar="ALGORITHM", nargs="?", default="td7", help="default: td7"
+        "algorithm", metavar="ALGORITHM", nargs="?", default="", help="default: td7"
     )
     names = [f.name for f in dataclasses.fields(TrainOptions)]
     _add_from_options(parser, [name for name in names if name != "algorithm"])
@@ -140,7 +140,8 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="algorithms|tasks")
+    parser.add_argument("what", metavar="algorithms|studies|tasks")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the rows of this study")
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
@@ -181,6 +182,8 @@ def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> 
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
     return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
 
 
@@ -327,11 +330,38 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    listings: dict[str, Callable[[], None]] = {"algorithms": _list_algorithms, "tasks": _list_tasks}
+    listings: dict[str, Callable[[], None]] = {
+        "algorithms": _list_algorithms,
+        "studies": lambda: _list_studies(options.name),
+        "tasks": _list_tasks,
+    }
     if options.what not in listings:
         raise unknown("list", options.what, listings)
+    if options.name and options.what != "studies":
+        raise InputError(f"td7 list {options.what} does not know what to do with {options.name!r}")
     listings[options.what]()
     return 0
+
+
+def _list_studies(name: str | None) -> None:
+    from td7.studies import STUDIES, study
+
+    if name is None:
+        for s in STUDIES.values():
+            print(f"{s.name:16}{len(s.rows):3} rows   {s.title} ({s.where})")
+        print("\n`td7 list studies NAME` shows the rows of one.")
+        return
+    chosen = study(name)
+    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} steps of {', '.join(chosen.tasks)}")
+    group = ""
+    for row in chosen.rows.values():
+        if row.group != group:
+            group = row.group
+            print(f"\n{group}")
+        changes = " ".join(f"{k}={_plain(v)}" for k, v in row.changes.items()) or "nothing"
+        print(f"  {row.label:26}{row.algorithm:5}{row.summary}")
+        print(f"  {'':26}{'':5}changes {changes}")
+    print(f"\nTrain one: td7 train --variant {chosen.names()[1]!r} --env {chosen.tasks[0]}")
 
 
 def _list_algorithms() -> None:
@@ -358,6 +388,10 @@ _COMMANDS: dict[
     "train": (_train, _add_train, "train an algorithm on a task, all seeds side by side"),
     "resume": (_resume, _add_resume, "go on, exactly, with a run that was stopped"),
     "evaluate": (_evaluate, _add_evaluate, "play a trained policy and tell its returns"),
-    "list": (_list, _add_list, "what there is: algorithms with their hyperparameters, tasks"),
+    "list": (
+        _list,
+        _add_list,
+        "what there is: algorithms, hyperparameters, studies, tasks",
+    ),
     "bench": (_bench, _add_bench, "measure updates a second, beside a plain program"),
 }

@@ -39,19 +39,16 @@ def check(config: Any) -> None:
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         choices = f.metadata.get("choices")
-        if choices is not None and value not in choices:
-            raise unknown(f.name, str(value), choices, shown=len(choices))
+        if choices is not None:
+            for word in value if isinstance(value, tuple) else (value,):
+                if word not in choices:
+                    raise unknown(f.name, str(word), choices, shown=len(choices))
         if f.type is bool and not isinstance(value, bool):
             raise InputError(f"{f.name}={value} must be true or false")
         for word, breaks in _BREAKS.items():
             bound = f.metadata.get(word)
             if bound is not None and breaks(value, bound):
                 raise InputError(f"{f.name}={value} must be {word.replace('_', ' ')} {bound:g}")
-
-
-def with_settings(cls: type[Config], settings: Sequence[str]) -> Config:
-    """A config from words such as `batch_size=128`."""
-    return with_values(cls, named(settings))
 
 
 def named(settings: Sequence[str]) -> dict[str, str]:
@@ -77,6 +74,11 @@ def with_values(cls: type[Config], values: Mapping[str, Any]) -> Config:
             raise unknown("hyperparameter", name, names, shown=len(names))
         parsed[name] = parse(name, value, hints[name])
     return cls(**parsed)
+
+
+def parse_as(cls: type, name: str, value: Any) -> Any:
+    """A field's value as the config `cls` would have it."""
+    return getattr(with_values(cls, {name: value}), name)
 
 
 def parse(name: str, value: Any, kind: type) -> Any:
@@ -110,20 +112,28 @@ def _bool(value: Any) -> bool:
     return str(value).lower() == "true"
 
 
+def _words(value: Any) -> tuple[str, ...]:
+    found = tuple(value.split(",") if isinstance(value, str) else value)
+    if not found or len(set(found)) < len(found):
+        raise ValueError
+    return tuple(str(word).strip() for word in found)
+
+
 _KINDS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _int),
     float: ("a number", _float),
     bool: ("true or false", _bool),
     str: ("text", str),
+    tuple[str, ...]: ("words as a,b", _words),
 }
 
 
 def described(cls: type) -> dict[str, list[tuple[str, Any, str]]]:
     """group: (name, default, doc) of its fields; a class's own groups before its base's."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    own = [name for name in fields if name in cls.__annotations__]
+    declared = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})]
     groups: dict[str, list[tuple[str, Any, str]]] = {}
-    for name in [*own, *(name for name in fields if name not in own)]:
+    for name in dict.fromkeys(name for name in declared if name in fields):
         f = fields[name]
         groups.setdefault(f.metadata["group"], []).append((name, f.default, f.metadata["doc"]))
     return groups

@@ -309,11 +309,13 @@ class Engine:
 
     def _draw(self) -> tuple[Tensor, Batch, dict[str, Tensor]]:
         uniforms, normals = self.noise.at(self._count)
-        indices = self.replay.sample(uniforms)
+        sample = self.replay.sample if self.learner.is_prioritised else self.replay.sample_uniformly
+        indices = sample(uniforms)
         return indices, self.replay.batch(indices), normals
 
-    def _write(self, indices: Tensor, priorities: Tensor, active: Tensor | None) -> None:
-        self.replay.set_priorities(indices, priorities, active)
+    def _write(self, indices: Tensor, priorities: Tensor | None, active: Tensor | None) -> None:
+        if priorities is not None:
+            self.replay.set_priorities(indices, priorities, active)
         assign(self._count, self._count + 1, active)
 
     def _look_for_faults(self) -> None:

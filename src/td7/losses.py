@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def per_member_mean(x: Tensor) -> Tensor:
@@ -14,6 +15,12 @@ def encoder_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
     return per_member_mean((zsa - next_zs).square())
 
 
+def cosine_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
+    """-cos(z^sa, |z^s'|x), the mean over the batch."""
+    # Differs from paper: the minus; as printed, the loss would make the two unlike.
+    return -per_member_mean(functional.cosine_similarity(zsa, next_zs, dim=-1))
+
+
 def smoothed_action(action: Tensor, noise: Tensor, scale: float, clip: float) -> Tensor:
     """a' = clip(pi + clip(eps, -c, c), -1, 1), eps = scale * standard normal noise."""
     return (action + (scale * noise).clamp(-clip, clip)).clamp(-1.0, 1.0)
@@ -22,15 +29,22 @@ def smoothed_action(action: Tensor, noise: Tensor, scale: float, clip: float) ->
 def value_target(
     reward: Tensor,
     not_terminated: Tensor,
-    next_q: Tensor,
-    clip_min: Tensor,
-    clip_max: Tensor,
+    next_value: Tensor,
     discount: float,
 ) -> Tensor:
-    """r + gamma * not_terminated * clip(min(Q1', Q2'), q_min, q_max); next_q is [S, 2, B, 1]."""
+    """r + gamma * not_terminated * V(s')."""
+    return reward + discount * not_terminated * next_value
+
+
+def clipped_value(value: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
+    """clip(V, q_min, q_max), the bounds a member's own, [S]."""
     bounds = [bound.view(-1, 1, 1) for bound in (clip_min, clip_max)]
-    clipped = torch.minimum(torch.maximum(next_q.amin(dim=1), bounds[0]), bounds[1])
-    return reward + discount * not_terminated * clipped
+    return torch.minimum(torch.maximum(value, bounds[0]), bounds[1])
+
+
+def squared_error(error: Tensor) -> Tensor:
+    """error^2 of [S, heads, B, 1]; summed over heads, mean over the batch."""
+    return error.square().sum(dim=1).flatten(1).mean(dim=1)
 
 
 def lap_huber(error: Tensor, min_priority: float) -> Tensor:

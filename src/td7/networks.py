@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from td7.architectures import Layout, Network
+from td7.architectures import NORM_PARAMETERS, Layout, Network
+from td7.targets import assign
 from td7.types import Float64
 
 Parameters = dict[str, Tensor]  # name: [S, ...]
@@ -21,7 +22,29 @@ def avg_l1_norm(x: Tensor) -> Tensor:
     return x / x.abs().mean(dim=-1, keepdim=True).clamp(min=1e-8)
 
 
-NORMS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "avg_l1": avg_l1_norm}
+EPSILON, MOMENTUM = 1e-5, 0.1  # PyTorch's defaults for layer and batch norm
+
+# A layer's batch norm: its mean and variance over a batch, [S, width] each.
+BatchStatistics = dict[str, tuple[Tensor, Tensor]]
+
+
+def _layer_norm(x: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+    """Over the units of each state on its own."""
+    variance, mean = torch.var_mean(x, dim=-1, keepdim=True, correction=0)
+    return (x - mean) / (variance + EPSILON).sqrt() * own["gain"] + own["shift"]
+
+
+def _batch_norm(x: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+    """Over the batch, each unit on its own, by the mean and variance that are given."""
+    return (x - own["mean"]) / (own["variance"] + EPSILON).sqrt() * own["gain"] + own["shift"]
+
+
+NORMS: dict[str, Callable[[Tensor, Mapping[str, Tensor]], Tensor]] = {
+    "none": lambda x, _: x,
+    "avg_l1": lambda x, _: avg_l1_norm(x),
+    "layer": _layer_norm,
+    "batch": _batch_norm,
+}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "elu": functional.elu,
@@ -30,19 +53,62 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def apply(network: Network, parameters: Mapping[str, Tensor], **inputs: Tensor) -> Tensor:
-    """The network's last value; inputs are [S, B, width], outputs [S, B, w] or [S, H, B, w]."""
+def apply(
+    network: Network,
+    parameters: Mapping[str, Tensor],
+    statistics: BatchStatistics | None = None,
+    /,
+    **inputs: Tensor,
+) -> Tensor:
+    """The network's last value; inputs are [S, B, width], outputs [S, B, w] or [S, H, B, w].
+
+    With `statistics`, batch norms are in training mode: they use the batch's own and note them.
+    """
+    return values(network, parameters, statistics, **inputs)[network.output]
+
+
+def values(
+    network: Network,
+    parameters: Mapping[str, Tensor],
+    statistics: BatchStatistics | None = None,
+    /,
+    **inputs: Tensor,
+) -> dict[str, Tensor]:
+    """Every layer's value, as `apply` gives the last one's."""
     heads = network.heads
-    values = inputs
+    known = {name: inputs[name] for name in network.inputs}
     if heads > 1:  # a head is to the layers what a member is
-        values = {name: x.repeat_interleave(heads, dim=0) for name, x in inputs.items()}
+        known = {name: x.repeat_interleave(heads, dim=0) for name, x in known.items()}
     for layer in network.layers:
         weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
-        x = _joined([values[name] for name in layer.inputs], weight.shape[-2])
+        x = _joined([known[name] for name in layer.inputs], weight.shape[-2])
         x = torch.bmm(x, weight) + bias.unsqueeze(1)
-        values[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x))
-    output = values[network.output]
-    return output if heads == 1 else output.view(-1, heads, *output.shape[1:])
+        own = {
+            kind: parameters[f"{layer.output}.{kind}"].unsqueeze(1)
+            for kind in NORM_PARAMETERS[layer.norm]
+        }
+        if layer.norm == "batch" and statistics is not None:
+            variance, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
+            own |= {"mean": mean, "variance": variance}
+            unbiased = variance * (x.shape[1] / max(1, x.shape[1] - 1))
+            statistics[layer.output] = mean.squeeze(1).detach(), unbiased.squeeze(1).detach()
+        known[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x, own))
+    outputs = {layer.output: known[layer.output] for layer in network.layers}
+    if heads == 1:
+        return outputs
+    return {name: x.view(-1, heads, *x.shape[1:]) for name, x in outputs.items()}
+
+
+def follow(
+    layout: Layout, flat: Tensor, statistics: BatchStatistics, active: Tensor | None
+) -> None:
+    """Running means and variances in flat [S, P] take a step towards a batch's."""
+    parameters = unflatten(layout, flat)
+    rows = None if active is None else active.repeat_interleave(layout.heads)
+    for layer, found in statistics.items():
+        for kind, value in zip(("mean", "variance"), found, strict=True):
+            running = parameters[f"{layer}.{kind}"]
+            assign(running, running + MOMENTUM * (value - running), rows)
 
 
 def _joined(parts: Sequence[Tensor], width: int) -> Tensor:
@@ -85,5 +151,8 @@ def initial(layout: Layout, generators: Sequence[np.random.Generator]) -> Float6
         for head in member:
             for p in layout.parameters:
                 used = head[p.offset : p.offset + p.size].reshape(p.shape)[p.used]
+                if p.start is not None:
+                    used[...] = p.start
+                    continue
                 used[...] = random.uniform(-(p.fan_in**-0.5), p.fan_in**-0.5, used.shape)
     return flat.reshape(len(generators), layout.size)

@@ -1,6 +1,7 @@
 """Adam over stacked members: PyTorch's counts steps per tensor, here each member has its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,9 +51,12 @@ class Trained:
         assign(self._root_correction, (1 - BETA2**count).sqrt(), active)
 
     def descend(
-        self, loss: Callable[[Parameters], tuple[Tensor, ...]], active: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it."""
+        self, loss: Callable[[Parameters], tuple[Any, ...]], active: Tensor | None
+    ) -> tuple[Any, ...]:
+        """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it.
+
+        Whatever else the loss gives back are tensors, or dictionaries of them.
+        """
         gradients, results = _gradients(loss, self.parameters)
         self._step(flatten(self.layout, gradients), active)
         return results
@@ -70,17 +74,30 @@ class Trained:
         self._look_ahead(active)
 
 
+def descend_together(
+    groups: Sequence[Trained],
+    loss: Callable[[Parameters], tuple[Any, ...]],
+    active: Tensor | None,
+) -> tuple[Any, ...]:
+    """As `Trained.descend`, of groups whose parameters have other names, on one loss."""
+    parameters = {name: tensor for group in groups for name, tensor in group.parameters.items()}
+    gradients, results = _gradients(loss, parameters)
+    for group in groups:
+        group._step(flatten(group.layout, gradients), active)
+    return results
+
+
 def _gradients(
-    loss: Callable[[Parameters], tuple[Tensor, ...]], parameters: Parameters
-) -> tuple[Parameters, tuple[Tensor, ...]]:
+    loss: Callable[[Parameters], tuple[Any, ...]], parameters: Parameters
+) -> tuple[Parameters, tuple[Any, ...]]:
     """The gradient of `loss(...)[0]`, summed over members, and all that `loss` gave back.
 
     Members share no parameter, so the gradient of the sum is each member's own.
     """
-    results: tuple[Tensor, ...]
+    results: tuple[Any, ...]
     if torch.compiler.is_compiling():
 
-        def total(parameters: Parameters) -> tuple[Tensor, tuple[Tensor, ...]]:
+        def total(parameters: Parameters) -> tuple[Tensor, tuple[Any, ...]]:
             results = loss(parameters)
             return results[0].sum(), results
 
@@ -90,6 +107,16 @@ def _gradients(
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
     with torch.enable_grad():
         results = loss(leaves)
-        found = torch.autograd.grad(results[0].sum(), list(leaves.values()))
+        # A batch norm's running mean and variance are not trained: their gradient is 0.
+        found = torch.autograd.grad(results[0].sum(), list(leaves.values()), materialize_grads=True)
     gradients = dict(zip(leaves, found, strict=True))
-    return gradients, tuple(result.detach() for result in results)
+    return gradients, tuple(map(_detached, results))
+
+
+def _detached(result: Any) -> Any:
+    """Tensors, and dictionaries and tuples of them, without their gradients."""
+    if isinstance(result, dict):
+        return {name: _detached(value) for name, value in result.items()}
+    if isinstance(result, tuple):
+        return tuple(map(_detached, result))
+    return result.detach()

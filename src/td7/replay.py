@@ -130,6 +130,11 @@ class Replay:
         # Rounding can carry the last sample past the last row.
         return torch.minimum(node, self._sizes - 1)
 
+    def sample_uniformly(self, uniforms: Tensor) -> Tensor:
+        """Row indices [S, B], each row as likely as any other."""
+        indices = (uniforms * self._sizes).long()
+        return torch.minimum(indices, self._sizes - 1).clamp(min=0)
+
     def batch(self, indices: Tensor) -> Batch:
         """The rows at indices [S, B]."""
         rows = self.rows[self._member, indices].to(self.dtype)

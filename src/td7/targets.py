@@ -14,3 +14,8 @@ def assign(target: Tensor, value: Tensor, active: Tensor | None) -> None:
         target.copy_(value)
     else:
         target.copy_(value.to(target.dtype).where(column(active, value), target))
+
+
+def polyak(target: Tensor, source: Tensor, rate: float, active: Tensor | None) -> None:
+    """target <- (1 - rate) target + rate source, for the active members only."""
+    assign(target, target + rate * (source - target), active)

@@ -40,6 +40,7 @@ class RunConfig:
     """Everything that decides a run's result, but for the versions of the software."""
 
     algorithm: str
+    variant: str  # STUDY/LABEL that the hyperparameters come from, if any
     task: Task
     seeds: tuple[int, ...]
     steps: int  # environment steps, a seed
@@ -163,7 +164,7 @@ class Training(ABC):
             )
             self.members = [Member(seed) for seed in config.seeds]
             # The initial policies are the first checkpoints.
-            self.checkpoints = list(self.learner.policies().cpu().numpy())
+            self.checkpoints = list(self.learner.policies().to("cpu", copy=True).numpy())
             self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
             self.executor = executor(config.task, self.learner.policy_network, workers)
             opened.callback(self.executor.close)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from td7.algorithms.base import Learner, OnlineConfig
+from td7.algorithms.td3 import TD3, TD3Config
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.errors import unknown
 
@@ -19,6 +20,7 @@ ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
         Algorithm("td7", "TD3 with SALE, policy checkpoints and LAP", TD7Config, TD7),
+        Algorithm("td3", "twin delayed DDPG, the baseline TD7 starts from", TD3Config, TD3),
     )
 }
 

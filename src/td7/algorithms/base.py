@@ -141,6 +141,7 @@ class Learner(ABC):
     noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals an update takes, a member
     actor_every: int  # updates; every such update trains the actor
     target_every: int  # updates; after every such update `copy_targets` is due
+    is_prioritised: bool = True  # whether updates give new priorities, and sampling is by them
 
     @abstractmethod
     def __init__(
@@ -182,11 +183,11 @@ class Learner(ABC):
         *,
         train_actor: bool,
         actors: Tensor | None = None,
-    ) -> Tensor:
+    ) -> Tensor | None:
         """One update of the active members [S] (None: all), a function of state, batch, noise.
 
         Where it trains actors, then those of the members `actors` (None: of all active ones).
-        Gives back the new priorities [S, B] of the batch's rows.
+        Gives back the new priorities [S, B] of the batch's rows, if it is prioritised.
         """
 
     @abstractmethod

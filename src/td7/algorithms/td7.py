@@ -5,50 +5,107 @@ Glossary, after the paper's appendix A:
     encoder         (f, g)_{t+1}: trained
     fixed           (f, g)_t: feeds the critics, the actor and acting
     target_fixed    (f, g)_{t-1}: feeds the target critics and the target actor
+    x               what the critics read: [zsa, zs, s, a], or as much of it as a variant says
     q, y            a critic's value, and the value target it learns
     phi             AvgL1Norm(Linear(.)) of the raw input, inside a critic or an actor
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, OnlineConfig, stage
-from td7.architectures import Layer, Layout, Network
+from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
+from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
-from td7.networks import Parameters, apply, initial, unflatten
-from td7.optimisers import Trained
+from td7.networks import BatchStatistics, Parameters, apply, follow, initial, unflatten
+from td7.optimisers import Trained, descend_together
 from td7.representations import Sale
 from td7.streams import Stream, generator
-from td7.targets import assign
+from td7.targets import assign, polyak
 from td7.types import TaskSpec
+
+NORMS = tuple(NORM_PARAMETERS)
+SLOW_RATE = 0.01  # at which the slow encoder of one learning target follows, each update
+
+ENCODER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": losses.encoder_loss,
+    "cosine": losses.cosine_loss,
+}
+
+# What zsa learns to be, without a gradient of its own.
+LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
+    "next_zs": lambda td7, batch, _: td7.next_zs(td7.encoder.parameters, batch, training=True),
+    "slow_next_zs": lambda td7, batch, _: td7.next_zs(
+        unflatten(td7.sale.layout, td7.slow_encoder), batch
+    ),
+    "next_state": lambda _, batch, __: batch.next_state,
+    "next_zs_and_reward": lambda td7, batch, _: td7.next_zs(
+        td7.encoder.parameters, batch, training=True
+    ),
+    "next_zsa": lambda td7, batch, noise: td7.next_zsa(batch, noise),
+}
 
 
 @dataclass(frozen=True)
-class TD7Config(OnlineConfig):
-    """The paper's table "TD7 Hyperparameters"."""
+class TD7Config(TwinCriticConfig):
+    """The paper's table "TD7 Hyperparameters", and what its studies vary."""
 
     embedding_dim: int = hyper(256, "width of zs and zsa", group="SALE", at_least=1)
-    hidden_dim: int = hyper(256, "width of every hidden layer and of phi", group="SALE", at_least=1)
-    target_noise: float = hyper(
-        0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0
+    critic_inputs: tuple[str, ...] = hyper(
+        ("zsa", "zs", "phi"),
+        "what the critics read; sa is (s, a) as it is",
+        group="SALE",
+        choices=("zsa", "zs", "phi", "sa"),
     )
-    target_noise_clip: float = hyper(
-        0.5, "where the target policy's noise is clipped, c", group="TD3", at_least=0
+    actor_inputs: tuple[str, ...] = hyper(
+        ("zs", "phi"),
+        "what the actor reads; s is the state as it is",
+        group="SALE",
+        choices=("zs", "phi", "s"),
     )
-    actor_every: int = hyper(2, "updates between two of the actor", group="TD3", at_least=1)
-    priority_exponent: float = hyper(
-        0.4, "amount of prioritisation, alpha in LAP", group="LAP", at_least=0
+    critic_phi_dim: int = hyper(
+        0, "width of phi in the critics; 0: hidden_dim", group="SALE", at_least=0
     )
-    min_priority: float = hyper(
-        1.0,
-        "smallest |TD error| that counts, and where the Huber loss turns linear",
+    zs_norm: str = hyper("avg_l1", "on zs", group="SALE", choices=NORMS)
+    zsa_norm: str = hyper("none", "on zsa", group="SALE", choices=NORMS)
+    phi_norm: str = hyper("avg_l1", "on every phi", group="SALE", choices=NORMS)
+    learning_target: str = hyper(
+        "next_zs", "what zsa is trained to be", group="SALE", choices=tuple(LEARNING_TARGETS)
+    )
+    encoder_loss: str = hyper(
+        "mse", "between zsa and its target", group="SALE", choices=tuple(ENCODER_LOSSES)
+    )
+    encoder_training: str = hyper(
+        "decoupled",
+        "by its own loss; with the critics' loss and its own; or not at all",
+        group="SALE",
+        choices=("decoupled", "end_to_end", "frozen"),
+    )
+    encoder_loss_weight: float = hyper(
+        1.0, "of its own loss where it is trained end to end, beta", group="SALE", at_least=0
+    )
+    fixed_embeddings: bool = hyper(
+        True, "critics and actor read the last iteration's encoder", group="SALE"
+    )
+    critic_activation: str = hyper(
+        "elu", "in the critics", group="Networks", choices=("elu", "relu")
+    )
+    actor_value: str = hyper(
+        "mean", "which critics the actor climbs", group="TD3", choices=tuple(ACTOR_VALUES)
+    )
+    replay: str = hyper(
+        "lap",
+        "lap: prioritised, with its Huber loss; uniform: with the squared error",
         group="LAP",
-        above=0,
+        choices=("lap", "uniform"),
+    )
+    value_clipping: bool = hyper(
+        True, "value targets stay within the range of those seen", group="Value clipping"
     )
     cloning_weight: float = hyper(
         0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", at_least=0
@@ -61,41 +118,61 @@ class TD7Config(OnlineConfig):
     )
 
 
-def critic_network(state_dim: int, action_dim: int, config: TD7Config) -> Network:
+def critic_network(
+    state_dim: int, action_dim: int, config: TD7Config, zsa_dim: int | None = None
+) -> Network:
     """Two of: [zsa, zs, AvgL1Norm(Linear(s, a))] -> 256 -> 256 -> 1, ELU."""
-    z, h = config.embedding_dim, config.hidden_dim
+    c, z, h = config, config.embedding_dim, config.hidden_dim
+    activation = c.critic_activation
+    raw = ("state", "action")
+    first = [Layer("phi", raw, c.critic_phi_dim or h, norm=c.phi_norm)]
+    reads = [name for i in c.critic_inputs for name in (raw if i == "sa" else (i,))]
     return Network(
-        {"state": state_dim, "action": action_dim, "zsa": z, "zs": z},
+        {"state": state_dim, "action": action_dim, "zsa": zsa_dim or z, "zs": z},
         (
-            Layer("phi", ("state", "action"), h, norm="avg_l1"),
-            Layer("q1", ("zsa", "zs", "phi"), h, activation="elu"),
-            Layer("q2", ("q1",), h, activation="elu"),
+            *(first if "phi" in c.critic_inputs else []),
+            Layer("q1", tuple(reads), h, activation=activation),
+            Layer("q2", ("q1",), h, activation=activation),
             Layer("value", ("q2",), 1),
         ),
         heads=2,
-    )
+    ).without_unread()
 
 
 def actor_network(state_dim: int, action_dim: int, config: TD7Config) -> Network:
     """[zs, AvgL1Norm(Linear(s))] -> 256 -> 256 -> action, ReLU and tanh."""
-    z, h = config.embedding_dim, config.hidden_dim
+    c, h = config, config.hidden_dim
+    first = [Layer("phi", ("state",), h, norm=c.phi_norm)]
+    reads = tuple("state" if i == "s" else i for i in c.actor_inputs)
     return Network(
-        {"state": state_dim, "zs": z},
+        {"state": state_dim, "zs": c.embedding_dim},
         (
-            Layer("phi", ("state",), h, norm="avg_l1"),
-            Layer("a1", ("zs", "phi"), h, activation="relu"),
+            *(first if "phi" in c.actor_inputs else []),
+            Layer("a1", reads, h, activation="relu"),
             Layer("a2", ("a1",), h, activation="relu"),
             Layer("action", ("a2",), action_dim, activation="tanh"),
         ),
-    )
+    ).without_unread()
+
+
+def embedding_sources(config: TD7Config) -> tuple[str, str]:
+    """Whose embeddings the current networks read, and whose the target networks."""
+    if config.encoder_training == "end_to_end":
+        return "current", "fixed"
+    return ("fixed", "target_fixed") if config.fixed_embeddings else ("current", "current")
 
 
 class TD7(Learner):
+    sale: Sale
+    encoder: Trained
+    slow_encoder: Tensor
+
     metrics = (
         "encoder_loss",
         "critic_loss",
         "actor_loss",
         "value",
+        "policy_value",
         "value_target",
         "td_error",
         "clip_min",
@@ -111,39 +188,64 @@ class TD7(Learner):
         dtype: torch.dtype,
     ) -> None:
         super().__init__(config, task, seeds, device, dtype)
-        self.config = config
-        self.actor_every = config.actor_every
-        self.target_every = config.target_every
-        self.noise_shapes = {"target_policy": (config.batch_size, task.action_dim)}
+        self.config = c = config
+        self.actor_every = c.actor_every
+        self.target_every = c.target_every
+        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
 
-        dims = (task.state_dim, task.action_dim)
-        self.sale = Sale.of(*dims, config.embedding_dim, config.hidden_dim)
-        self.critic_network = critic_network(*dims, config)
-        self.actor_network = actor_network(*dims, config)
-        self.policy_network = self.sale.f.then(self.actor_network)
+        zsa_dim = task.state_dim if c.learning_target == "next_state" else c.embedding_dim
+        self.sale = Sale.of(
+            task.state_dim,
+            task.action_dim,
+            c.embedding_dim,
+            c.hidden_dim,
+            zsa_dim=zsa_dim,
+            zs_norm=c.zs_norm,
+            zsa_norm=c.zsa_norm,
+            predicts_reward=c.learning_target == "next_zs_and_reward",
+        )
+        self.critic_network = critic_network(task.state_dim, task.action_dim, c, zsa_dim)
+        self.actor_network = actor_network(task.state_dim, task.action_dim, c)
+        self._actor_reads_zs = "zs" in c.actor_inputs
+        self._reads_zsa = "zsa" in c.critic_inputs
+        self._reads_zs = self._reads_zsa or self._actor_reads_zs or "zs" in c.critic_inputs
+        self.policy_network = (
+            self.sale.f.then(self.actor_network) if self._actor_reads_zs else self.actor_network
+        )
 
         def trained(group: int, layout: Layout) -> Trained:
             generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
             flat = torch.from_numpy(initial(layout, generators))
-            return Trained(layout, flat.to(device, dtype), config.learning_rate)
+            return Trained(layout, flat.to(device, dtype), c.learning_rate)
 
         self.encoder = trained(0, self.sale.layout)
         self.critic = trained(1, Layout.of(self.critic_network))
         self.actor = trained(2, Layout.of(self.actor_network))
         self.fixed_encoder = self.encoder.flat.clone()
         self.target_fixed_encoder = self.encoder.flat.clone()
+        self.slow_encoder = self.encoder.flat.clone()
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
+        self.critic_loss = CriticLoss(c)
+        self.is_prioritised = self.critic_loss.is_prioritised
+        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
-        def per_member(value: float) -> Tensor:
-            return torch.full((len(seeds),), value, device=device, dtype=dtype)
-
-        self.target_seen_min, self.target_seen_max = per_member(torch.inf), per_member(-torch.inf)
-        self.clip_min, self.clip_max = per_member(0.0), per_member(0.0)
+        encoders = {
+            "current": self.encoder.flat,
+            "fixed": self.fixed_encoder,
+            "target_fixed": self.target_fixed_encoder,
+        }
+        current, target = embedding_sources(c)
+        self._read_encoder, self._target_read_encoder = encoders[current], encoders[target]
+        # An encoder that nobody reads is not trained.
+        self._trains_encoder = self._reads_zs and c.encoder_training == "decoupled"
+        self._is_end_to_end = self._reads_zs and c.encoder_training == "end_to_end"
+        self._waits_for_encoder = self._trains_encoder and not c.fixed_embeddings
+        self._has_slow_encoder = c.learning_target == "slow_next_zs"
 
     def state(self) -> dict[str, Tensor]:
         groups = {"encoder": self.encoder, "critic": self.critic, "actor": self.actor}
-        return {
+        state = {
             **{
                 f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
             },
@@ -151,11 +253,11 @@ class TD7(Learner):
             "target_fixed_encoder.parameters": self.target_fixed_encoder,
             "target_critic.parameters": self.target_critic,
             "target_actor.parameters": self.target_actor,
-            "target_seen_min": self.target_seen_min,
-            "target_seen_max": self.target_seen_max,
-            "clip_min": self.clip_min,
-            "clip_max": self.clip_max,
+            **self.clip.state(),
         }
+        if self._has_slow_encoder:
+            state["slow_encoder.parameters"] = self.slow_encoder
+        return state
 
     def update(
         self,
@@ -165,120 +267,198 @@ class TD7(Learner):
         *,
         train_actor: bool,
         actors: Tensor | None = None,
-    ) -> Tensor:
+    ) -> Tensor | None:
         """The paper's "TD7 Train Function", but for sampling and for the periodic copies."""
-        with self.lanes.beside("encoder", *batch):
-            self._train_encoder(batch, active)
-        with self.lanes.beside("embedding", *batch):
-            fixed_zs, fixed_zsa = self._fixed_embeddings(batch)
-
-        y = self._value_target(batch, noise["target_policy"], active)
-        self.lanes.join("embedding")
-        priorities = self._train_critic(batch, fixed_zs, fixed_zsa, y, active)
+        target_noise = noise["target_policy"]
+        if self._trains_encoder:
+            with self.lanes.beside("encoder", *batch, target_noise):
+                self._train_encoder(batch, target_noise, active)
+        if self._waits_for_encoder:
+            self.lanes.join("encoder")
+        if self._is_end_to_end:
+            y = self._value_target(batch, target_noise, active)
+            priorities = self._train_critic_and_encoder(batch, y, active)
+            x = self._embedded(batch)
+        else:
+            with self.lanes.beside("embedding", *batch):
+                x = self._embedded(batch)
+            y = self._value_target(batch, target_noise, active)
+            self.lanes.join("embedding")
+            priorities = self._train_critic(x, y, active)
         if train_actor:
             critic = self.lanes.kept(self.critic.flat)
-            with self.lanes.beside("actor", *batch, fixed_zs, critic):
-                self._train_actor(batch, fixed_zs, critic, active if actors is None else actors)
+            with self.lanes.beside("actor", *batch, *x.values(), critic):
+                self._train_actor(batch, x, critic, active if actors is None else actors)
         return priorities
 
+    # -- the encoder ---------------------------------------------------------------------------
+
     @stage
-    def _train_encoder(self, batch: Batch, active: Tensor | None) -> None:
+    def _train_encoder(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
         """(g(f(s), a) - |f(s')|x)^2; the target is the current encoder's."""
-        next_zs = self.sale.zs(self.encoder.parameters, batch.next_state)
-
-        def loss(encoder: Parameters) -> tuple[Tensor]:
-            zsa = self.sale.zsa(encoder, self.sale.zs(encoder, batch.state), batch.action)
-            return (losses.encoder_loss(zsa, next_zs),)
-
-        (encoder_loss,) = self.encoder.descend(loss, active)
+        target = LEARNING_TARGETS[self.config.learning_target](self, batch, noise)
+        encoder_loss, statistics = self.encoder.descend(
+            lambda encoder: self._encoder_loss(encoder, batch, target), active
+        )
+        follow(self.encoder.layout, self.encoder.flat, statistics, active)
+        if self._has_slow_encoder:
+            polyak(self.slow_encoder, self.encoder.flat, SLOW_RATE, active)
         self.record(active, encoder_loss=encoder_loss)
 
+    def _encoder_loss(
+        self, encoder: Parameters, batch: Batch, target: Tensor
+    ) -> tuple[Tensor, BatchStatistics]:
+        statistics: BatchStatistics = {}
+        zs = self.sale.zs(encoder, batch.state, statistics)
+        predicted = self.sale.predicted(encoder, zs, batch.action, statistics)
+        loss = ENCODER_LOSSES[self.config.encoder_loss](predicted["zsa"], target)
+        if "reward" in predicted:
+            loss = loss + losses.per_member_mean((predicted["reward"] - batch.reward).square())
+        return loss, statistics
+
+    def next_zs(self, encoder: Parameters, batch: Batch, *, training: bool = False) -> Tensor:
+        """f(s'); in training, batch norms use the batch's own statistics."""
+        return self.sale.zs(encoder, batch.next_state, {} if training else None)
+
+    def next_zsa(self, batch: Batch, noise: Tensor) -> Tensor:
+        """g(f(s'), a') of the current encoder, a' the target policy's."""
+        encoder = self.encoder.parameters
+        next_zs = self.next_zs(encoder, batch, training=True)
+        return self.sale.zsa(encoder, next_zs, self._next_x(batch, noise)["action"])
+
+    # -- what the critics read -----------------------------------------------------------------
+
+    def _x(
+        self, encoder: Parameters, state: Tensor, action: Tensor, zs: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """x = [z^sa, z^s, s, a], as much as is read of it; z^s may be known already."""
+        x = {"state": state, "action": action}
+        if self._reads_zs:
+            x["zs"] = self.sale.zs(encoder, state) if zs is None else zs
+        if self._reads_zsa:
+            x["zsa"] = self.sale.zsa(encoder, x["zs"], action)
+        return x
+
     @stage
-    def _fixed_embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """z_t^s and z_t^sa, which the critics and the actor read."""
-        fixed = unflatten(self.sale.layout, self.fixed_encoder)
-        fixed_zs = self.sale.zs(fixed, batch.state)
-        return fixed_zs, self.sale.zsa(fixed, fixed_zs, batch.action)
+    def _embedded(self, batch: Batch) -> dict[str, Tensor]:
+        """x of the batch, with z_t^s and z_t^sa."""
+        encoder = unflatten(self.sale.layout, self._read_encoder)
+        return self._x(encoder, batch.state, batch.action)
+
+    def _next_x(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+        """x = [z_{t-1}^{s'a'}, z_{t-1}^{s'}, s', a'], a' = pi_t(z_{t-1}^{s'}, s') + noise."""
+        c = self.config
+        encoder = unflatten(self.sale.layout, self._target_read_encoder)
+        actor = unflatten(self.actor.layout, self.target_actor)
+        reads = {"state": batch.next_state}
+        if self._reads_zs:
+            reads["zs"] = self.sale.zs(encoder, batch.next_state)
+        next_action = losses.smoothed_action(
+            apply(self.actor_network, actor, **reads), noise, c.target_noise, c.target_noise_clip
+        )
+        return self._x(encoder, batch.next_state, next_action, reads.get("zs"))
+
+    # -- the critics ---------------------------------------------------------------------------
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
-        """y = r + gamma clip(min Q_t(x), Qmin, Qmax), x = [z_{t-1}^{s'a'}, z_{t-1}^{s'}, s', a'].
+        """y = r + gamma clip(min Q_t(x), Qmin, Qmax), x that of the next state and action.
 
         And Qmin <- min(Qmin, y), Qmax <- max(Qmax, y).
         """
-        c = self.config
-        target_fixed = unflatten(self.sale.layout, self.target_fixed_encoder)
-        target_actor = unflatten(self.actor.layout, self.target_actor)
-        target_critic = unflatten(self.critic.layout, self.target_critic)
-
-        next_zs = self.sale.zs(target_fixed, batch.next_state)
-        next_action = losses.smoothed_action(
-            apply(self.actor_network, target_actor, state=batch.next_state, zs=next_zs),
-            noise,
-            c.target_noise,
-            c.target_noise_clip,
-        )
-        next_zsa = self.sale.zsa(target_fixed, next_zs, next_action)
-        next_q = self._q(target_critic, batch.next_state, next_action, next_zsa, next_zs)
+        critic = unflatten(self.critic.layout, self.target_critic)
+        next_q = apply(self.critic_network, critic, **self._next_x(batch, noise))
         y = losses.value_target(
-            batch.reward, batch.not_terminated, next_q, self.clip_min, self.clip_max, c.discount
+            batch.reward,
+            batch.not_terminated,
+            self.clip.clipped(next_q.amin(dim=1)),
+            self.config.discount,
         )
-        # Differs from paper: followed at every update, in use only from the next target copy on.
-        assign(self.target_seen_min, self.target_seen_min.minimum(y.flatten(1).amin(1)), active)
-        assign(self.target_seen_max, self.target_seen_max.maximum(y.flatten(1).amax(1)), active)
+        self.clip.follow(y, active)
         return y
 
     @stage
     def _train_critic(
-        self,
-        batch: Batch,
-        fixed_zs: Tensor,
-        fixed_zsa: Tensor,
-        y: Tensor,
-        active: Tensor | None,
-    ) -> Tensor:
+        self, x: dict[str, Tensor], y: Tensor, active: Tensor | None
+    ) -> Tensor | None:
         """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; gives back LAP's priorities."""
+
+        def loss(critic: Parameters) -> tuple[Tensor, Tensor, BatchStatistics]:
+            statistics: BatchStatistics = {}
+            q = apply(self.critic_network, critic, statistics, **x)
+            return self.critic_loss.loss(q - y.unsqueeze(1)), q, statistics
+
+        critic_loss, q, statistics = self.critic.descend(loss, active)
+        follow(self.critic.layout, self.critic.flat, statistics, active)
+        return self._after_critic(critic_loss, q, y, active)
+
+    @stage
+    def _train_critic_and_encoder(
+        self, batch: Batch, y: Tensor, active: Tensor | None
+    ) -> Tensor | None:
+        """Huber(y - Q(z_{t+1}^sa, z_{t+1}^s, s, a)) + beta (z_{t+1}^sa - |z_{t+1}^s'|x)^2."""
         c = self.config
+        target = self.next_zs(self.encoder.parameters, batch, training=True)
 
-        def loss(critic: Parameters) -> tuple[Tensor, ...]:
-            q = self._q(critic, batch.state, batch.action, fixed_zsa, fixed_zs)
-            error = q - y.unsqueeze(1)
-            return losses.lap_huber(error, c.min_priority), q, error
+        def loss(
+            both: Parameters,
+        ) -> tuple[Tensor, Tensor, Tensor, Tensor, BatchStatistics, BatchStatistics]:
+            encoder_loss, of_encoder = self._encoder_loss(both, batch, target)
+            of_critic: BatchStatistics = {}
+            x = self._x(both, batch.state, batch.action)
+            q = apply(self.critic_network, both, of_critic, **x)
+            critic_loss = self.critic_loss.loss(q - y.unsqueeze(1))
+            total = critic_loss + c.encoder_loss_weight * encoder_loss
+            return total, critic_loss, encoder_loss, q, of_encoder, of_critic
 
-        critic_loss, q, error = self.critic.descend(loss, active)
+        _, critic_loss, encoder_loss, q, of_encoder, of_critic = descend_together(
+            (self.encoder, self.critic), loss, active
+        )
+        follow(self.encoder.layout, self.encoder.flat, of_encoder, active)
+        follow(self.critic.layout, self.critic.flat, of_critic, active)
+        self.record(active, encoder_loss=encoder_loss)
+        return self._after_critic(critic_loss, q, y, active)
+
+    def _after_critic(
+        self, critic_loss: Tensor, q: Tensor, y: Tensor, active: Tensor | None
+    ) -> Tensor | None:
+        """Records what a critic step showed; gives back the batch's new priorities."""
+        error = q - y.unsqueeze(1)
         self.record(
             active,
             critic_loss=critic_loss,
             value=losses.per_member_mean(q),
             value_target=losses.per_member_mean(y),
             td_error=losses.per_member_mean(error.abs()),
-            clip_min=self.clip_min,
-            clip_max=self.clip_max,
+            clip_min=self.clip.min,
+            clip_max=self.clip.max,
         )
-        return losses.lap_priority(error, c.min_priority, c.priority_exponent)
+        return self.critic_loss.priority(error)
+
+    # -- the actor -----------------------------------------------------------------------------
 
     @stage
     def _train_actor(
-        self, batch: Batch, fixed_zs: Tensor, critic_flat: Tensor, active: Tensor | None
+        self, batch: Batch, x: dict[str, Tensor], critic_flat: Tensor, active: Tensor | None
     ) -> None:
         """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean of both critics at a_pi = pi(z_t^s, s)."""
-        fixed = unflatten(self.sale.layout, self.fixed_encoder)
+        c = self.config
+        encoder = unflatten(self.sale.layout, self._read_encoder)
         critic = unflatten(self.critic.layout, critic_flat)
+        zs = x.get("zs")
 
-        def loss(actor: Parameters) -> tuple[Tensor]:
-            action = apply(self.actor_network, actor, state=batch.state, zs=fixed_zs)
-            zsa = self.sale.zsa(fixed, fixed_zs, action)
-            q = self._q(critic, batch.state, action, zsa, fixed_zs)
-            return (losses.actor_loss(q, action, batch.action, self.config.cloning_weight),)
+        def loss(actor: Parameters) -> tuple[Tensor, Tensor, BatchStatistics]:
+            statistics: BatchStatistics = {}
+            action = apply(self.actor_network, actor, statistics, **x)
+            q = apply(self.critic_network, critic, **self._x(encoder, batch.state, action, zs))
+            q = ACTOR_VALUES[c.actor_value](q)
+            return losses.actor_loss(q, action, batch.action, c.cloning_weight), q, statistics
 
-        (actor_loss,) = self.actor.descend(loss, active)
-        self.record(active, actor_loss=actor_loss)
+        actor_loss, q, statistics = self.actor.descend(loss, active)
+        follow(self.actor.layout, self.actor.flat, statistics, active)
+        self.record(active, actor_loss=actor_loss, policy_value=losses.per_member_mean(q))
 
-    def _q(
-        self, critic: Parameters, state: Tensor, action: Tensor, zsa: Tensor, zs: Tensor
-    ) -> Tensor:
-        """[S, 2, B, 1]: both critics' values."""
-        return apply(self.critic_network, critic, state=state, action=action, zsa=zsa, zs=zs)
+    # -- targets -------------------------------------------------------------------------------
 
     def copy_targets(self, active: Tensor | None) -> None:
         """Each target and fixed network takes the network of the next iteration; then the clip."""
@@ -286,10 +466,11 @@ class TD7(Learner):
         assign(self.target_critic, self.critic.flat, active)
         assign(self.target_fixed_encoder, self.fixed_encoder, active)
         assign(self.fixed_encoder, self.encoder.flat, active)
-        assign(self.clip_min, self.target_seen_min, active)
-        assign(self.clip_max, self.target_seen_max, active)
+        self.clip.refresh(active)
 
     def policies(self) -> Tensor:
-        """The fixed encoder's f, then the actor."""
+        """The f that the actor reads, then the actor."""
+        if not self._actor_reads_zs:
+            return self.actor.flat
         f_size = Layout.of(self.sale.f).size
-        return torch.cat([self.fixed_encoder[:, :f_size], self.actor.flat], dim=1)
+        return torch.cat([self._read_encoder[:, :f_size], self.actor.flat], dim=1)

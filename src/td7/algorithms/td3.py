@@ -1,0 +1,228 @@
+"""TD3: twin critics, delayed and smoothed deterministic policy (the paper's first baseline).
+
+Glossary:
+    q, y        a critic's value, and the value target it learns
+    x           what the critics read: (s, a); with an encoder [zsa, zs, s, a]
+    zs, zsa     embeddings of an encoder that is part of the critics, where there is one
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from td7 import losses
+from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
+from td7.architectures import Layer, Layout, Network, mlp
+from td7.configs import hyper
+from td7.networks import Parameters, apply, initial, unflatten
+from td7.optimisers import Trained, descend_together
+from td7.representations import Sale
+from td7.streams import Stream, generator
+from td7.targets import assign, polyak
+from td7.types import TaskSpec
+
+
+@dataclass(frozen=True)
+class TD3Config(TwinCriticConfig):
+    """The paper's table "TD3 Hyperparameters", and what its ablations add."""
+
+    target_update: str = hyper(
+        "polyak",
+        "polyak: a little with every actor step; copy: every target_every updates",
+        group="TD3",
+        choices=("polyak", "copy"),
+    )
+    target_rate: float = hyper(
+        0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
+    )
+    encoder: bool = hyper(
+        False, "SALE's encoder as a part of the critics, trained with them", group="SALE"
+    )
+    embedding_dim: int = hyper(256, "width of zs and zsa", group="SALE", at_least=1)
+
+
+def critic_network(state_dim: int, action_dim: int, config: TD3Config) -> Network:
+    """Two of: (s, a) -> 256 -> 256 -> 1, ReLU; with an encoder they read zsa and zs, too."""
+    z, h, activation = config.embedding_dim, config.hidden_dim, config.critic_activation
+    embeddings = {"zsa": z, "zs": z} if config.encoder else {}
+    inputs = {**embeddings, "state": state_dim, "action": action_dim}
+    layers = mlp(inputs, ("q1", "q2", "value"), (h, h, 1), activation).layers
+    return Network(inputs, layers, heads=2)
+
+
+def actor_network(state_dim: int, action_dim: int, config: TD3Config) -> Network:
+    """s -> 256 -> 256 -> action, ReLU and tanh."""
+    h = config.hidden_dim
+    return Network(
+        {"state": state_dim},
+        (
+            Layer("a1", ("state",), h, activation="relu"),
+            Layer("a2", ("a1",), h, activation="relu"),
+            Layer("action", ("a2",), action_dim, activation="tanh"),
+        ),
+    )
+
+
+class TD3(Learner):
+    metrics = (
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "policy_value",
+        "value_target",
+        "td_error",
+        "clip_min",
+        "clip_max",
+    )
+
+    def __init__(
+        self,
+        config: TD3Config,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        self.config = c = config
+        self.actor_every = c.actor_every
+        self.target_every = c.target_every
+        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
+        dims = (task.state_dim, task.action_dim)
+        self.sale = Sale.of(*dims, c.embedding_dim, c.hidden_dim)
+        self.critic_network = critic_network(*dims, c)
+        self.actor_network = self.policy_network = actor_network(*dims, c)
+
+        def trained(group: int, layout: Layout) -> Trained:
+            generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
+            flat = torch.from_numpy(initial(layout, generators))
+            return Trained(layout, flat.to(device, dtype), c.learning_rate)
+
+        self.critic = trained(1, Layout.of(self.critic_network))
+        self.actor = trained(2, Layout.of(self.actor_network))
+        self.target_critic = self.critic.flat.clone()
+        self.target_actor = self.actor.flat.clone()
+        self.critics = {"critic": self.critic}  # all that the critics' loss trains
+        self.target_critics = {"critic": self.target_critic}
+        if c.encoder:
+            self.critics["encoder"] = trained(0, self.sale.layout)
+            self.target_critics["encoder"] = self.critics["encoder"].flat.clone()
+        self.critic_loss = CriticLoss(c)
+        self.is_prioritised = self.critic_loss.is_prioritised
+        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
+
+    def state(self) -> dict[str, Tensor]:
+        groups = {**self.critics, "actor": self.actor}
+        return {
+            **{
+                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
+            },
+            **{f"target_{name}.parameters": flat for name, flat in self.target_critics.items()},
+            "target_actor.parameters": self.target_actor,
+            **self.clip.state(),
+        }
+
+    def update(
+        self,
+        batch: Batch,
+        noise: Mapping[str, Tensor],
+        active: Tensor | None,
+        *,
+        train_actor: bool,
+        actors: Tensor | None = None,
+    ) -> Tensor | None:
+        """The critics' step and, every second time, the actor's and the targets'."""
+        y = self._value_target(batch, noise["target_policy"], active)
+        priorities = self._train_critics(batch, y, active)
+        if train_actor:
+            self._train_actor(batch, active if actors is None else actors)
+        return priorities
+
+    def _parameters(self, flats: Mapping[str, Tensor]) -> Parameters:
+        """Of all that the critics' loss trains, by name."""
+        return {
+            name: tensor
+            for group, flat in flats.items()
+            for name, tensor in unflatten(self.critics[group].layout, flat).items()
+        }
+
+    def _q(self, critics: Parameters, state: Tensor, action: Tensor) -> Tensor:
+        """[S, 2, B, 1]: both critics' values."""
+        x = {"state": state, "action": action}
+        if self.config.encoder:
+            x["zs"] = self.sale.zs(critics, state)
+            x["zsa"] = self.sale.zsa(critics, x["zs"], action)
+        return apply(self.critic_network, critics, **x)
+
+    @stage
+    def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
+        """y = r + gamma min Q'(s', a'), a' = pi'(s') + clipped noise; the value may be clipped."""
+        c = self.config
+        actor = unflatten(self.actor.layout, self.target_actor)
+        next_action = losses.smoothed_action(
+            apply(self.actor_network, actor, state=batch.next_state),
+            noise,
+            c.target_noise,
+            c.target_noise_clip,
+        )
+        next_q = self._q(self._parameters(self.target_critics), batch.next_state, next_action)
+        next_value = self.clip.clipped(next_q.amin(dim=1))
+        y = losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
+        self.clip.follow(y, active)
+        return y
+
+    @stage
+    def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> Tensor | None:
+        """(y - Q(s, a))^2 of both critics; with LAP its Huber loss, and priorities come back."""
+
+        def loss(critics: Parameters) -> tuple[Tensor, Tensor]:
+            q = self._q(critics, batch.state, batch.action)
+            return self.critic_loss.loss(q - y.unsqueeze(1)), q
+
+        critic_loss, q = descend_together(list(self.critics.values()), loss, active)
+        error = q - y.unsqueeze(1)
+        self.record(
+            active,
+            critic_loss=critic_loss,
+            value=losses.per_member_mean(q),
+            value_target=losses.per_member_mean(y),
+            td_error=losses.per_member_mean(error.abs()),
+            clip_min=self.clip.min,
+            clip_max=self.clip.max,
+        )
+        return self.critic_loss.priority(error)
+
+    @stage
+    def _train_actor(self, batch: Batch, active: Tensor | None) -> None:
+        """-Q1(s, pi(s)); then every target network takes a step after its network."""
+        c = self.config
+        critics = self._parameters({name: group.flat for name, group in self.critics.items()})
+
+        def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
+            action = apply(self.actor_network, actor, state=batch.state)
+            q = ACTOR_VALUES[c.actor_value](self._q(critics, batch.state, action))
+            return losses.actor_loss(q, action, batch.action, 0.0), q
+
+        actor_loss, q = self.actor.descend(loss, active)
+        self.record(active, actor_loss=actor_loss, policy_value=losses.per_member_mean(q))
+        if c.target_update == "polyak":
+            for target, source in self._targets():
+                polyak(target, source, c.target_rate, active)
+
+    def _targets(self) -> list[tuple[Tensor, Tensor]]:
+        """Each target network and what it follows."""
+        critics = [(self.target_critics[name], group.flat) for name, group in self.critics.items()]
+        return [*critics, (self.target_actor, self.actor.flat)]
+
+    def copy_targets(self, active: Tensor | None) -> None:
+        """Hard copies, if they are; and the value clip's bounds, which any target update has."""
+        if self.config.target_update == "copy":
+            for target, source in self._targets():
+                assign(target, source, active)
+        self.clip.refresh(active)
+
+    def policies(self) -> Tensor:
+        return self.actor.flat
