@@ -177,7 +177,7 @@ def test_what_an_environment_raises_is_one_line(tmp_path: Path, workers: str) ->
 
 def test_a_dead_stepper_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"td7-stepper-0 died \(signal SIGKILL\) while busy with"):
-        train(tmp_path / "run", workers="3", env_kwargs={"fault": "kill"})
+        train(tmp_path / "run", workers="3", env_kwargs={"fault": "kill", "at": 1})
 
 
 def test_the_loop_is_chosen_by_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

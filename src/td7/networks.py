@@ -87,6 +87,8 @@ def values(
             kind: parameters[f"{layer.output}.{kind}"].unsqueeze(1)
             for kind in NORM_PARAMETERS[layer.norm]
         }
+        if layer.norm == "batch":  # running statistics follow batches, never a gradient
+            own |= {kind: own[kind].detach() for kind in ("mean", "variance")}
         if layer.norm == "batch" and statistics is not None:
             variance, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
             own |= {"mean": mean, "variance": variance}

@@ -10,6 +10,8 @@ from td7.architectures import Layout
 from td7.networks import Parameters, flatten, unflatten
 from td7.targets import assign
 
+Results = tuple[Any, ...]  # a loss [S], then whatever else: tensors, or dictionaries of them
+
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
 
 
@@ -50,13 +52,8 @@ class Trained:
         assign(self._step_size, self.learning_rate / (1 - BETA1**count), active)
         assign(self._root_correction, (1 - BETA2**count).sqrt(), active)
 
-    def descend(
-        self, loss: Callable[[Parameters], tuple[Any, ...]], active: Tensor | None
-    ) -> tuple[Any, ...]:
-        """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it.
-
-        Whatever else the loss gives back are tensors, or dictionaries of them.
-        """
+    def descend(self, loss: Callable[[Parameters], Results], active: Tensor | None) -> Results:
+        """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it."""
         gradients, results = _gradients(loss, self.parameters)
         self._step(flatten(self.layout, gradients), active)
         return results
@@ -76,9 +73,9 @@ class Trained:
 
 def descend_together(
     groups: Sequence[Trained],
-    loss: Callable[[Parameters], tuple[Any, ...]],
+    loss: Callable[[Parameters], Results],
     active: Tensor | None,
-) -> tuple[Any, ...]:
+) -> Results:
     """As `Trained.descend`, of groups whose parameters have other names, on one loss."""
     parameters = {name: tensor for group in groups for name, tensor in group.parameters.items()}
     gradients, results = _gradients(loss, parameters)
@@ -88,16 +85,16 @@ def descend_together(
 
 
 def _gradients(
-    loss: Callable[[Parameters], tuple[Any, ...]], parameters: Parameters
-) -> tuple[Parameters, tuple[Any, ...]]:
+    loss: Callable[[Parameters], Results], parameters: Parameters
+) -> tuple[Parameters, Results]:
     """The gradient of `loss(...)[0]`, summed over members, and all that `loss` gave back.
 
     Members share no parameter, so the gradient of the sum is each member's own.
     """
-    results: tuple[Any, ...]
+    results: Results
     if torch.compiler.is_compiling():
 
-        def total(parameters: Parameters) -> tuple[Tensor, tuple[Any, ...]]:
+        def total(parameters: Parameters) -> Results:
             results = loss(parameters)
             return results[0].sum(), results
 

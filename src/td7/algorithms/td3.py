@@ -18,7 +18,7 @@ from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, Val
 from td7.architectures import Layer, Layout, Network, mlp
 from td7.configs import hyper
 from td7.networks import Parameters, apply, initial, unflatten
-from td7.optimisers import Trained, descend_together
+from td7.optimisers import Results, Trained, descend_together
 from td7.representations import Sale
 from td7.streams import Stream, generator
 from td7.targets import assign, polyak
@@ -178,7 +178,7 @@ class TD3(Learner):
     def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> Tensor | None:
         """(y - Q(s, a))^2 of both critics; with LAP its Huber loss, and priorities come back."""
 
-        def loss(critics: Parameters) -> tuple[Tensor, Tensor]:
+        def loss(critics: Parameters) -> Results:
             q = self._q(critics, batch.state, batch.action)
             return self.critic_loss.loss(q - y.unsqueeze(1)), q
 
@@ -201,7 +201,7 @@ class TD3(Learner):
         c = self.config
         critics = self._parameters({name: group.flat for name, group in self.critics.items()})
 
-        def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
+        def loss(actor: Parameters) -> Results:
             action = apply(self.actor_network, actor, state=batch.state)
             q = ACTOR_VALUES[c.actor_value](self._q(critics, batch.state, action))
             return losses.actor_loss(q, action, batch.action, 0.0), q

@@ -23,7 +23,7 @@ from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
 from td7.networks import BatchStatistics, Parameters, apply, follow, initial, unflatten
-from td7.optimisers import Trained, descend_together
+from td7.optimisers import Results, Trained, descend_together
 from td7.representations import Sale
 from td7.streams import Stream, generator
 from td7.targets import assign, polyak
@@ -383,7 +383,7 @@ class TD7(Learner):
     ) -> Tensor | None:
         """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; gives back LAP's priorities."""
 
-        def loss(critic: Parameters) -> tuple[Tensor, Tensor, BatchStatistics]:
+        def loss(critic: Parameters) -> Results:
             statistics: BatchStatistics = {}
             q = apply(self.critic_network, critic, statistics, **x)
             return self.critic_loss.loss(q - y.unsqueeze(1)), q, statistics
@@ -400,9 +400,7 @@ class TD7(Learner):
         c = self.config
         target = self.next_zs(self.encoder.parameters, batch, training=True)
 
-        def loss(
-            both: Parameters,
-        ) -> tuple[Tensor, Tensor, Tensor, Tensor, BatchStatistics, BatchStatistics]:
+        def loss(both: Parameters) -> Results:
             encoder_loss, of_encoder = self._encoder_loss(both, batch, target)
             of_critic: BatchStatistics = {}
             x = self._x(both, batch.state, batch.action)
@@ -447,7 +445,7 @@ class TD7(Learner):
         critic = unflatten(self.critic.layout, critic_flat)
         zs = x.get("zs")
 
-        def loss(actor: Parameters) -> tuple[Tensor, Tensor, BatchStatistics]:
+        def loss(actor: Parameters) -> Results:
             statistics: BatchStatistics = {}
             action = apply(self.actor_network, actor, statistics, **x)
             q = apply(self.critic_network, critic, **self._x(encoder, batch.state, action, zs))

@@ -47,6 +47,17 @@ _SUB: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
 }
 
+# In the order of the paper's table.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "SALE": ("No SALE", "No SALE, with encoder", "TD3 with encoder"),
+    "Checkpoints": ("No checkpoints", "Current policy", "TD3 with checkpoints"),
+    "LAP": ("No LAP", "TD3 with LAP"),
+    "Clipping": ("No clipping", "TD3 with clipping"),
+    "SALE components": ("No normalization", "No fixed encoder"),
+    "Implementation": ("No implementation", "Our TD3"),
+}
+_ALL = {**_MAIN, **_SUB}
+
 ABLATION_MAIN = Study(
     name="ablation-main",
     title="Main components",
@@ -63,7 +74,10 @@ ABLATION = Study(
     steps=1_000_000,
     table="ablation_1M",
     rows=rows(
-        {"Default": _DEFAULT, "Main components": _MAIN, "Subcomponents": _SUB},
+        {
+            "Default": _DEFAULT,
+            **{g: {label: _ALL[label] for label in labels} for g, labels in _GROUPS.items()},
+        },
         common={},
     ),
 )

@@ -80,3 +80,28 @@ DESIGN = Study(
         common={"td7": {"checkpoints": "none"}},
     ),
 )
+
+# The figure of percent losses has labels of its own.
+PERCENT_LOSS_LABELS = {
+    "s'": "s'",
+    "zs'_target": "zs'_target",
+    "zs' and r": "zs and r",
+    "zs'a'": "zs'a'",
+    "Q(zs,s,a)": "Q, remove zsa",
+    "Q(zsa,s,a)": "Q, remove zs",
+    "Q(zsa,zs)": "Q, remove s,a",
+    "Q(zsa)": "Q, zsa only",
+    "Q(s,a)": "Q, s,a only",
+    "pi(s)": "pi, s only",
+    "pi(zs)": "pi, zs only",
+    "No fixed": "No fixed embeddings",
+    "zs only": "No normalization on phi",
+    "None": "No normalization",
+    "Norm zsa": "Normalization on zsa",
+    "BatchNorm": "BatchNorm",
+    "LayerNorm": "LayerNorm",
+    "Cosine loss": "Cosine similarity loss",
+    "0.1": "End-to-end, 0.1",
+    "1": "End-to-end, 1",
+    "10": "End-to-end, 10",
+}

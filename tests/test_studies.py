@@ -1,0 +1,314 @@
+"""Every variant of the paper is a row; every row trains, stacks, compiles and can be saved."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import td7
+import toys
+from td7 import engine as engine_module
+from td7 import paper
+from td7.algorithms import algorithm
+from td7.cli import main
+from td7.configs import with_values
+from td7.engine import Engine
+from td7.errors import InputError
+from td7.replay import Replay
+from td7.studies import STUDIES, Row, variant
+from td7.studies.design import PERCENT_LOSS_LABELS
+from td7.types import RowLayout, Task, TaskSpec
+
+assert toys  # registers the tasks
+TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
+LAYOUT = RowLayout(5, 2)
+CPU = torch.device("cpu")
+TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 20}
+
+NAMES = [name for study in STUDIES.values() for name in study.names()]
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    """What a learner can see of a row; the sizes of replays and the loop's choices it cannot."""
+    of_loop = {"checkpoints", "test_policy", "assessments_end_early", "replay_capacity"}
+    of_loop |= {"early_assessment_episodes", "late_assessment_episodes"}
+    settings = {k: v for k, v in row.settings.items() if k not in of_loop}
+    return row.algorithm, *sorted(settings.items())
+
+
+# A row for each learner that there is.
+DISTINCT = list({_key(variant(name)): name for name in reversed(NAMES)}.values())
+
+
+# -- the rows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [s.name for s in STUDIES.values() if s.table])
+def test_every_label_of_the_papers_tables_has_its_row(name: str) -> None:
+    study = STUDIES[name]
+    printed = paper.table(study.table)
+    assert list(study.rows) == list(dict.fromkeys(printed["variant"]))
+    assert set(printed["time_step"]) == {study.steps}
+    tasks = {task.removesuffix("-v4") for task in study.tasks}
+    assert set(printed["environment"]) == tasks
+
+
+def test_labels_of_the_other_tables_have_rows() -> None:
+    early = paper.table("checkpoints_300k")["variant"]
+    assert set(early) < set(STUDIES["checkpoints"].rows)
+    losses = paper.table("design_percent_loss")["variant"]
+    assert list(PERCENT_LOSS_LABELS) == list(losses)
+    design = list(STUDIES["design"].rows)
+    assert list(PERCENT_LOSS_LABELS.values()) == design[2:]  # all but the references
+
+
+def test_the_extrapolation_study_has_each_row_with_both_buffers() -> None:
+    """The paper prints no table of it: its six figures, each with two replays."""
+    rows = STUDIES["extrapolation"].rows
+    labels = {label.rpartition(", ")[0] for label in rows}
+    assert len(labels) == 6
+    for label in labels:
+        big, small = rows[f"{label}, 1M"].settings, rows[f"{label}, 100k"].settings
+        assert (big["replay_capacity"], small["replay_capacity"]) == (1_000_000, 100_000)
+        assert {**big, "replay_capacity": 0} == {**small, "replay_capacity": 0}
+
+
+def _config(row: Row) -> Any:
+    return with_values(algorithm(row.algorithm).config, row.settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
+    """Field by field; the reference is the study's plain row of the same algorithm."""
+    row, study = variant(name), STUDIES[name.partition("/")[0]]
+    common = {k: v for k, v in row.settings.items() if k not in row.changes}
+    reference = with_values(algorithm(row.algorithm).config, common)
+    config = _config(row)
+    differing = {
+        f.name
+        for f in dataclasses.fields(config)
+        if getattr(config, f.name) != getattr(reference, f.name)
+    }
+    # The full-sized buffer is the default all the same.
+    usual = {"replay_capacity"} if row.settings.get("replay_capacity") == 1_000_000 else set()
+    usual |= {"encoder_loss_weight"} if row.label == "End-to-end, 1" else set()
+    usual |= {"late_assessment_episodes"} if "20 episodes" in row.label else set()
+    assert differing == set(row.changes) - usual
+    plain = [r for r in study.rows.values() if r.algorithm == row.algorithm and not r.changes]
+    if study.name != "extrapolation":
+        assert [dict(r.settings) for r in plain] == [common]
+
+
+def test_no_two_rows_of_a_study_are_the_same() -> None:
+    for study in STUDIES.values():
+        configs = [(row.algorithm, _config(row)) for row in study.rows.values()]
+        assert len(set(configs)) == len(configs)
+
+
+def test_there_are_as_many_rows_as_the_paper_has() -> None:
+    sizes = {name: len(study.rows) for name, study in STUDIES.items()}
+    assert sizes == {
+        "design": 21 + 2,
+        "extrapolation": 6 * 2,
+        "checkpoints": 10 + 2,
+        "ablation-main": 3 + 2,
+        "ablation": 3 + 11 + 2,
+    }
+    assert len(DISTINCT) == 36
+
+
+# -- the contract --------------------------------------------------------------------------------
+
+
+def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **changes: Any) -> Engine:
+    """A row's learner at a tiny size, with a replay of made-up transitions."""
+    row = variant(name)
+    small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
+    chosen = algorithm(row.algorithm)
+    config = with_values(chosen.config, {**row.settings, **TINY, **small, **changes})
+    learner = chosen.learner(config, TASK, seeds, CPU, torch.float64)
+    replay = Replay(LAYOUT, 200, len(seeds), CPU, torch.float64)
+    for m, seed in enumerate(seeds):
+        rows = np.random.default_rng(seed).standard_normal((150, LAYOUT.width)).astype(np.float32)
+        rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim].clip(-1, 1)
+        rows[:, -1] = rows[:, -1] > -1
+        replay.append(m, rows)
+    return Engine(learner, replay, config.batch_size, seeds, mode)
+
+
+def run(engine: Engine, updates: int) -> None:
+    while engine.updates[0] < updates:
+        engine.advance([updates - n for n in engine.updates])
+
+
+def state(engine: Engine) -> dict[str, Tensor]:
+    found = {**engine.learner.state(), **engine.state(), "leaves": engine.replay.leaves}
+    return {name: tensor.clone() for name, tensor in found.items()}
+
+
+def moves(row: Row) -> set[str]:
+    """The networks that a row trains, and those that follow them."""
+    s, names = row.settings, {"critic", "actor", "target_critic", "target_actor"}
+    if row.algorithm == "td3":
+        return names | ({"encoder", "target_encoder"} if s.get("encoder") else set())
+    inputs = (*s.get("critic_inputs", ("zsa",)), *s.get("actor_inputs", ("zs",)))
+    reads = "zs" in inputs or "zsa" in inputs
+    if reads and s.get("encoder_training") != "frozen":
+        names |= {"encoder", "fixed_encoder", "target_fixed_encoder"}
+    return names | ({"slow_encoder"} if s.get("learning_target") == "slow_next_zs" else set())
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
+    engine = build(name)
+    before = state(engine)
+    run(engine, 300)
+    after = state(engine)
+    networks = {n.removesuffix(".parameters") for n in before if n.endswith(".parameters")}
+    moved = {
+        n for n in networks if (after[f"{n}.parameters"] != before[f"{n}.parameters"]).any(1).all()
+    }
+    assert moved == moves(variant(name))
+    engine.check()
+    assert engine.learner.is_prioritised == bool((after["leaves"] != before["leaves"]).any())
+    for metric in engine.learner.metrics:
+        expected = metric != "encoder_loss" or "encoder" in moved
+        assert bool((after[f"metric.{metric}"] != 0).all()) == expected or "clip" in metric, metric
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_a_row_stacks(name: str) -> None:
+    """Two members side by side are the two of them alone."""
+    together = build(name)
+    run(together, 90)
+    for m in (0, 1):
+        alone = build(name, seeds=[m])
+        run(alone, 90)
+        expected = state(alone)
+        for tensor_name, tensor in state(together).items():
+            close = torch.allclose(tensor[m], expected[tensor_name][0], rtol=1e-7, atol=1e-10)
+            assert close, tensor_name
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_a_row_goes_on_from_its_state(name: str) -> None:
+    """What `state()` holds is all there is: another learner filled with it goes on the same way."""
+    engine, other = build(name), build(name, learning_rate=3e-4)
+    run(engine, 30)
+    for part, filled in ((engine.learner, other.learner), (engine, other)):
+        for tensor_name, tensor in filled.state().items():
+            tensor.copy_(part.state()[tensor_name])
+    for m in (0, 1):
+        other.replay.restore(
+            m,
+            [engine.replay.rows[m, :150].numpy()],
+            150,
+            engine.replay.leaves[m, :150],
+            engine.replay.max_priority[m],
+        )
+    other.restore(engine.updates)
+    run(engine, 50)
+    run(other, 50)
+    expected = state(engine)
+    assert [n for n, tensor in state(other).items() if not torch.equal(tensor, expected[n])] == []
+
+
+def check_compiled(name: str) -> None:
+    compiled, eager = build(name, mode="compiled"), build(name)
+    for engine in (compiled, eager):
+        run(engine, 24)
+    expected = state(eager)
+    for tensor_name, tensor in state(compiled).items():
+        assert torch.allclose(tensor, expected[tensor_name], rtol=1e-7, atol=1e-10), tensor_name
+
+
+# Tracing takes ten seconds a row: some here, which between them have every mechanism, all elsewhere.
+TRACED = [
+    "design/BatchNorm",
+    "design/zs'a'",
+    "design/zs'_target",
+    "design/End-to-end, 1",
+    "ablation/No SALE",
+    "ablation/TD3 with encoder",
+]
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_row_is_traced_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the compiler sees of an update is the update; no code is generated, which takes long."""
+    torch.compiler.reset()
+
+    def traced(function: Any) -> Any:
+        return torch.compile(function, fullgraph=True, dynamic=False, backend="aot_eager")
+
+    monkeypatch.setattr(engine_module, "_compiled", traced)
+    check_compiled(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DISTINCT)
+def test_a_row_compiles(name: str) -> None:
+    torch.compiler.reset()
+    check_compiled(name)
+
+
+# -- from the command line -----------------------------------------------------------------------
+
+SETTINGS = [f"{k}={v}" for k, v in {**TINY, "random_steps": 20}.items()]
+
+
+@pytest.mark.parametrize("name", ["design/zs'a'", "ablation/Our TD3", "ablation/Current policy"])
+def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    words = ["train", "--variant", name, "--env", "toys:Point-v0", "--steps", "60", "--quiet"]
+    words += ["--evaluate-every", "20", "--evaluation-episodes", "1", "--out", str(path)]
+    assert main([*words, "--set", *SETTINGS]) == 0
+    assert main(["resume", str(path), "--steps", "80", "--quiet"]) == 0
+    run = td7.Run(path)
+    assert run.config["variant"] == name
+    assert run.config["algorithm"] == variant(name).algorithm
+    assert run.evaluations["step"].max() == 80
+    assert "policy_value" in run.metrics
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"variant": "design/s"}, "unknown row of design 's'; did you mean \"s'\"?"),
+        ({"variant": "desing/s'"}, "unknown study 'desing'; did you mean 'design'?"),
+        ({"variant": "design"}, "a variant is STUDY/LABEL"),
+        ({"variant": "design/s'", "algorithm": "td3"}, "is a variant of td7, given td3"),
+        ({"variant": "design/s'", "set": {"learning_target": "next_zs"}}, "itself"),
+        ({"variant": "design/s'", "set": {"checkpoints": "mean"}}, "sets checkpoints=none itself"),
+        (
+            {"set": {"critic_inputs": "zsa,zs,phy"}},
+            "unknown critic_inputs 'phy'; did you mean 'phi'",
+        ),
+        ({"set": {"critic_inputs": ""}}, "unknown critic_inputs ''"),
+        ({"set": {"actor_inputs": "zs,zs"}}, "actor_inputs takes words as a,b"),
+    ],
+)
+def test_a_wrong_variant_is_one_line(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        td7.train(env="toys:Point-v0", out=str(tmp_path / "run"), **options)
+    assert reason in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "studies"]) == 0
+    said = capsys.readouterr().out
+    for name, study in STUDIES.items():
+        assert name in said
+        assert main(["list", "studies", name]) == 0
+        rows = capsys.readouterr().out
+        assert all(f"  {label} " in rows for label in study.rows)
+        assert study.where in rows
+    assert main(["list", "studies", "desing"]) == 2
+    assert "did you mean 'design'" in capsys.readouterr().err
+    assert main(["list", "tasks", "design"]) == 2
