@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from td7 import actors, losses
+from td7 import actors, losses, networks, targets
 from td7.algorithms.base import Batch
 from td7.algorithms.td7 import TD7, TD7Config, actor_network, critic_network
 from td7.architectures import Layer, Layout, Network
@@ -344,3 +345,67 @@ def test_the_actor_step_leaves_the_critics_alone() -> None:
         assert torch.equal(one.state()[name], other.state()[name])
     assert torch.equal(other.actor.flat, td7().actor.flat)
     assert not torch.equal(one.actor.flat, other.actor.flat)
+
+
+# -- what the studies vary -----------------------------------------------------------------------
+
+
+def test_cosine_loss_by_hand() -> None:
+    """(3, 4) against (4, 3): 24 / 25; against (-3, -4), of any length: -1. A loss, so minus."""
+    zsa = tensor(3, 4, 3, 4).view(1, 2, 2)
+    next_zs = tensor(4, 3, -6, -8).view(1, 2, 2)
+    assert_allclose(losses.cosine_loss(zsa, next_zs), [-(24 / 25 - 1) / 2])
+
+
+def test_squared_error_sums_both_critics() -> None:
+    """Row 1: 1 + 4, row 2: 9 + 0; the mean over rows is 7."""
+    assert losses.squared_error(heads((1, 2), (-3, 0))).tolist() == [7.0]
+
+
+def test_layer_norm_by_hand() -> None:
+    """1, 3: mean 2, variance 1; times the gain, plus the shift."""
+    own = {"gain": tensor(2, 3), "shift": tensor(0, 10)}
+    normed = networks.NORMS["layer"](tensor(1, 3).view(1, 1, 2), own)
+    assert_allclose(normed.flatten(), [-2, 13], rtol=1e-4)
+
+
+BATCH_NORMED = Network({"state": 1}, (Layer("x", ("state",), 1, norm="batch"),))
+
+
+def batch_normed(states: Tensor, *, training: bool) -> tuple[list[float], dict[str, Any]]:
+    """Two members; weight 1 and 2, bias 0, gain 1 and 3, shift 0, running mean 1, variance 4."""
+    layout = Layout.of(BATCH_NORMED)
+    flat = torch.zeros(2, layout.size, dtype=torch.float64)
+    named = networks.unflatten(layout, flat)
+    named["x.weight"][:, 0, 0] = tensor(1, 2)
+    for kind, value in (("gain", (1, 3)), ("mean", (1, 1)), ("variance", (4, 4))):
+        named[f"x.{kind}"][:, 0] = tensor(*value)
+    statistics: networks.BatchStatistics | None = {} if training else None
+    y = networks.apply(BATCH_NORMED, named, statistics, state=states)
+    if statistics is not None:
+        networks.follow(layout, flat, statistics, torch.tensor([True, False]))
+    running = {kind: named[f"x.{kind}"].flatten().tolist() for kind in ("mean", "variance")}
+    return y.flatten().tolist(), running
+
+
+def test_batch_norm_by_hand() -> None:
+    """States 0, 4 of both members: x is 0, 4 and 0, 8, so batch means 2 and 4, variances 4 and 16.
+
+    Running: (0 - 1) / 2, (4 - 1) / 2 and, thrice, (0 - 1) / 2, (8 - 1) / 2. Only the first member
+    follows: its mean by 0.1 of the way to 2, its variance to the unbiased 8.
+    """
+    states = tensor(0, 4, 0, 4).view(2, 2, 1)
+    y, running = batch_normed(states, training=True)
+    assert_allclose(y, [-1, 1, -3, 3], rtol=1e-4)
+    assert_allclose(running["mean"], [1.1, 1])
+    assert_allclose(running["variance"], [4.4, 4])
+    y, running = batch_normed(states, training=False)
+    assert_allclose(y, [-0.5, 1.5, -1.5, 10.5], rtol=1e-4)
+    assert running == {"mean": [1, 1], "variance": [4, 4]}
+
+
+def test_polyak_by_hand() -> None:
+    """A tenth of the way from 0 to 10, of the active member only."""
+    target = torch.zeros(2, 1)
+    targets.polyak(target, torch.full((2, 1), 10.0), 0.1, torch.tensor([True, False]))
+    assert target.flatten().tolist() == [1.0, 0.0]

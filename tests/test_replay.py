@@ -317,3 +317,15 @@ def test_sums_are_made_anew_from_what_is_below() -> None:
     restored = with_priorities(replay.leaves[0, :1000].numpy())
     for level, restored_level in zip(replay._levels, restored._levels, strict=True):
         assert torch.equal(level, restored_level)
+
+
+def test_uniform_sampling_by_hand() -> None:
+    """Members of 4 and 1 rows; priorities do not matter, and no sample is past the last row."""
+    replay = empty(10, 2)
+    replay.append(0, numbered(0, 4))
+    replay.append(1, numbered(0, 1))
+    everyone = torch.tensor([[0, 1, 2], [0, 0, 0]])
+    replay.set_priorities(everyone, torch.full((2, 3), 50.0), None)
+    uniforms = torch.tensor([[0.0, 0.2499, 0.25, 0.6, 0.99, 1 - 1e-17]] * 2, dtype=torch.float64)
+    indices = replay.sample_uniformly(uniforms)
+    assert indices.tolist() == [[0, 0, 1, 2, 3, 3], [0] * 6]

@@ -227,7 +227,7 @@ def check_compiled(name: str) -> None:
         assert torch.allclose(tensor, expected[tensor_name], rtol=1e-7, atol=1e-10), tensor_name
 
 
-# Tracing takes ten seconds a row: some here, which between them have every mechanism, all elsewhere.
+# Tracing takes ten seconds a row: these have every mechanism between them, the slow tests all.
 TRACED = [
     "design/BatchNorm",
     "design/zs'a'",

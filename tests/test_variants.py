@@ -100,7 +100,8 @@ def compare(name: str, **changes: Any) -> Learner:
         if update % config.target_every == 0:
             learner.copy_targets(None)
         for m, agent in enumerate(agents):
-            expected = agent.update(*(part[m] for part in batch), noise[m])
+            own = Batch(*(part[m] for part in batch))
+            expected = agent.update(*own, noise[m])
             if found is None:
                 assert expected is None
             else:
