@@ -319,7 +319,7 @@ def spoil_json(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], N
         spoil_json(lambda data: data["network"]["layers"][0].update(activation="sigmoid")),
         spoil_json(lambda data: data["network"]["layers"][0].update(width=3)),
         spoil_json(lambda data: data["network"]["layers"][0].update(inputs=["nobody"])),
-        spoil_json(lambda data: data.update(exploration_noise="loud")),
+        spoil_json(lambda data: data.update(exploration="loud")),
     ],
 )
 def test_a_damaged_policy_json(spoil: Callable[[Path], object], run: Path, failing: Says) -> None:
@@ -408,10 +408,12 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_of_train_names_every_option_and_hyperparameter(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    out = said(capsys, "train", "--help")
-    for option in TrainOptions.__dataclass_fields__:
-        assert option == "algorithm" or f"--{option.replace('_', '-')}" in out
     for algorithm in ALGORITHMS.values():
+        out = said(capsys, "train", algorithm.name, "--help")
+        for option in TrainOptions.__dataclass_fields__:
+            assert option == "algorithm" or f"--{option.replace('_', '-')}" in out
+        for other in ALGORITHMS:
+            assert other == algorithm.name or f"`td7 train {other} --help`" in out
         for fields in described(algorithm.config).values():
             for name, _, doc in fields:
                 assert f"{name}=" in out

@@ -40,7 +40,7 @@ from td7.errors import RunError
 from td7.evaluation import evaluate
 from td7.streams import Stream, derived_seed, generator
 from td7.training import Stopped
-from td7.types import AnyFloat, Task
+from td7.types import AnyFloat, Exploration, Task
 
 assert toys  # registers the tasks
 POINT = Task("toys:Point-v0")
@@ -59,7 +59,9 @@ POLICIES: list[AnyFloat] = list(learner().policies().numpy())
 
 def episode(seed: int = 0, number: int = 0, *, policy: int | None = 0) -> EpisodeTask:
     flat = None if policy is None else POLICIES[policy]
-    return EpisodeTask(seed, number, limit=1_000, policy=flat, exploration_noise=0.1)
+    return EpisodeTask(
+        seed, number, limit=1_000, policy=flat, exploration=Exploration("added_noise", 0.1)
+    )
 
 
 def evaluation(seed: int = 0, step: int = 0, *, policy: int = 0, episodes: int = 3) -> AnyTask:
@@ -141,7 +143,7 @@ def worker_pids() -> dict[str, int]:
 @pytest.mark.parametrize("noise", [0.0, 0.1, 3.0])
 def test_an_episode_by_hand(noise: float) -> None:
     """Reset, noise and clipping from the streams; the row holds what the task was given."""
-    task = replace(episode(3, 5), exploration_noise=noise)
+    task = replace(episode(3, 5), exploration=Exploration("added_noise", noise))
     done = play_fresh(task)
     assert isinstance(done, EpisodeDone)
     env = make(POINT)

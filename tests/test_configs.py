@@ -124,7 +124,8 @@ def test_every_field_has_a_range_a_doc_and_a_place(name: str) -> None:
     config = ALGORITHMS[name].config
     fields = [f.name for f in dataclasses.fields(config)]
     for field in fields:
-        for bad in (-1, math.nan):
+        may_be_negative = field in ("target_entropy_per_dimension", "dropped_quantiles")
+        for bad in (math.nan,) if may_be_negative else (-1, math.nan):
             values: dict[str, Any] = {field: bad}
             with pytest.raises(InputError, match=rf"{field}={bad} must be|unknown {field} '{bad}'"):
                 config(**values)
@@ -178,6 +179,9 @@ BASE: Mapping[str, Any] = {
     "target_every": 3,
     "embedding_dim": 4,
     "hidden_dim": 8,
+    "actor_hidden_dim": 8,
+    "critic_hidden_dim": 8,
+    "quantiles": 5,
     "late_assessment_episodes": 2,
     "early_updates": 4,
 }
@@ -204,7 +208,10 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "target critics": lambda run: run.learner.state()["target_critic.parameters"].tolist(),
     "width of zs": lambda run: run.learner.policy_network.widths().get("zs"),
     "size of the actor": lambda run: run.learner.policies().shape,
-    "clip": lambda run: run.learner.state()["clip_max"].tolist(),
+    "clip": lambda run: run.learner.state().get("clip_max", torch.zeros(0)).tolist(),
+    "temperature": lambda run: (
+        run.learner.state().get("temperature.parameters", torch.zeros(0)).tolist()
+    ),
     "rows": lambda run: run.replay.rows.tolist(),
     "capacity": lambda run: run.replay.capacity,
     "priorities": lambda run: run.replay.leaves.tolist(),
@@ -216,18 +223,12 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
 
 # Algorithm: field: another value, what that must change, and what must be set for it to matter.
 # A new field needs a row.
-COMMON: Mapping[str, tuple[Any, str]] = {
+ONLINE: Mapping[str, tuple[Any, str]] = {
     "random_steps": (6, "updates"),  # the second episode is random too
-    "exploration_noise": (0.3, "rows"),
     "discount": (0.5, "critics"),
     "replay_capacity": (20, "capacity"),
     "batch_size": (9, "critics"),
-    "target_every": (1000, "clip"),  # never within this run
     "learning_rate": (1e-3, "critics"),
-    "hidden_dim": (9, "size of the actor"),
-    "target_noise": (0.1, "critics"),
-    "target_noise_clip": (0.1, "critics"),
-    "actor_every": (3, "actor steps"),
     "early_assessment_episodes": (2, "when it trains"),
     "late_assessment_episodes": (3, "when it trains"),
     "early_updates": (1000, "late"),
@@ -236,9 +237,25 @@ COMMON: Mapping[str, tuple[Any, str]] = {
     "assessments_end_early": (False, "when it trains"),
     "test_policy": ("current", "tested"),
 }
+TWIN: Mapping[str, tuple[Any, str]] = {
+    **ONLINE,
+    "exploration_noise": (0.3, "rows"),
+    "target_every": (1000, "clip"),  # never within this run
+    "hidden_dim": (9, "size of the actor"),
+    "target_noise": (0.1, "critics"),
+    "target_noise_clip": (0.1, "critics"),
+    "actor_every": (3, "actor steps"),
+}
+ENTROPY: Mapping[str, tuple[Any, str]] = {
+    **ONLINE,
+    "actor_hidden_dim": (9, "size of the actor"),
+    "critic_hidden_dim": (9, "critics"),
+    "target_rate": (0.5, "target critics"),
+    "target_entropy_per_dimension": (1.0, "temperature"),
+}
 MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "td7": {
-        **COMMON,
+        **TWIN,
         "embedding_dim": (5, "width of zs"),
         "priority_exponent": (0.7, "priorities"),
         "min_priority": (0.5, "priorities"),
@@ -260,7 +277,7 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "fixed_embeddings": (False, "critics"),
     },
     "td3": {
-        **COMMON,
+        **TWIN,
         "critic_activation": ("elu", "critics"),
         "actor_value": ("mean", "actor"),
         "replay": ("lap", "priorities"),
@@ -271,6 +288,13 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "target_rate": (0.5, "target critics"),
         "encoder": (True, "critics"),
         "embedding_dim": (5, "critics", {"encoder": True}),
+    },
+    "sac": ENTROPY,
+    "tqc": {
+        **ENTROPY,
+        "critics": (3, "critics"),
+        "quantiles": (4, "critics"),
+        "dropped_quantiles": (1, "critics"),
     },
 }
 
@@ -304,7 +328,9 @@ def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
             config, describe(task), path, Watch(), workers=0, snapshot_every=0
         )
         run.run()
-    return {name: show(run) for name, show in SHOWN.items()}
+    state = run.learner.state()
+    with_temperature = "temperature.parameters" in state
+    return {n: show(run) for n, show in SHOWN.items() if n != "temperature" or with_temperature}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -382,7 +408,7 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
     assert {name: p.default for name, p in signature.parameters.items()} == fields
     assert next(iter(signature.parameters)) == "algorithm"
 
-    parser, _ = cli._parser("train")
+    parser, _ = cli._parser(["train"])
     given = vars(parser.parse_args(["train"]))
     assert given.keys() - {"command"} == fields.keys()
     lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
@@ -390,7 +416,7 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
 
 
 def test_words_and_values_are_the_same_options() -> None:
-    parser, _ = cli._parser("train")
+    parser, _ = cli._parser(["train"])
     words = "train td7 --env X-v0 --steps 1e3 --snapshot-every 0.5 --quiet --set a=1 b=2 --set c=3"
     given = vars(parser.parse_args(words.split()))
     del given["command"]

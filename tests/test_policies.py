@@ -17,10 +17,12 @@ from td7.actors import Actor, flatten
 from td7.architectures import Layer, Layout, Network
 from td7.errors import InputError
 from td7.policies import Policy
-from td7.types import Task, TaskSpec
+from td7.types import Exploration, Task, TaskSpec
 
 assert toys  # registers the tasks
 LOW, HIGH = np.array([-1.0, -2.0]), np.array([3.0, 2.0])  # of Point's actions
+
+NOISE = Exploration("added_noise", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,7 @@ def test_actions_are_the_tasks_own(policy: Policy) -> None:
 
 def test_actions_stay_within_bounds(policy: Policy) -> None:
     far = np.array([[1e6, 1e6], [-1e6, 1e6], [1e6, -1e6], [-1e6, -1e6], [0.0, 0.0]])
-    policy.exploration_noise = 100.0
+    policy.exploration = Exploration("added_noise", 100.0)
     for deterministic in (True, False):
         actions, _ = policy.predict(np.tile(far, (50, 1)), deterministic=deterministic)
         assert (actions >= LOW).all()
@@ -122,7 +124,7 @@ def test_shapes_other_than_vectors() -> None:
     network = Network({"state": 6}, (Layer("action", ("state",), 2, activation="tanh"),))
     bias = np.array([0.0, np.arctanh(0.5)], np.float32)
     weights = {"action.weight": np.zeros((6, 2), np.float32), "action.bias": bias}
-    policy = Policy(spec, network, flatten(Layout.of(network), weights), 0.1)
+    policy = Policy(spec, network, flatten(Layout.of(network), weights), NOISE)
     np.testing.assert_allclose(policy.predict(np.zeros((3, 2)))[0], [[0.0, 3.0]])
     assert policy.predict(np.zeros((7, 3, 2)))[0].shape == (7, 1, 2)
     assert policy.predict(np.zeros((3, 2), np.uint8))[0].dtype == np.float32
@@ -134,7 +136,7 @@ def test_bounds_that_float32_cannot_hold() -> None:
     network = Network({"state": 1}, (Layer("action", ("state",), 1, activation="tanh"),))
     for bias in (-100.0, 100.0):
         weights = {"action.weight": np.zeros((1, 1)), "action.bias": np.array([bias])}
-        policy = Policy(spec, network, flatten(Layout.of(network), weights), 0.1)
+        policy = Policy(spec, network, flatten(Layout.of(network), weights), NOISE)
         action, _ = policy.predict(np.zeros(1))
         assert abs(float(action[0])) <= 0.1
         assert abs(float(action[0])) == pytest.approx(0.1)

@@ -23,11 +23,11 @@ ORDER = [
     *("errors", "files", "statistics", "paper", "types", "streams", "configs", "architectures"),
     *("environments", "actors", "evaluation", "processes", "collection", "stepping", "policies"),
     *("videos", "targets", "networks", "losses", "optimisers", "representations", "checkpoints"),
-    *("algorithms.base", "algorithms.parts", "algorithms.td3", "algorithms.td7", "algorithms"),
-    *("studies.base", "studies.ablation", "studies.checkpoints", "studies.design"),
-    *("studies.extrapolation", "studies", "replay", "engine", "runs", "snapshots", "progress"),
-    *("training", "asynchronous", "lockstep", "plain", "bench", "report", "api", "cli"),
-    "__main__",
+    *("algorithms.base", "algorithms.gaussian", "algorithms.parts", "algorithms.sac"),
+    *("algorithms.td3", "algorithms.td7", "algorithms.tqc", "algorithms", "studies.base"),
+    *("studies.ablation", "studies.checkpoints", "studies.design", "studies.extrapolation"),
+    *("studies", "replay", "engine", "runs", "snapshots", "progress", "training", "asynchronous"),
+    *("lockstep", "plain", "bench", "report", "api", "cli", "__main__"),
 ]
 
 

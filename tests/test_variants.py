@@ -95,9 +95,9 @@ def compare(name: str, **changes: Any) -> Learner:
     learner = chosen.learner(config, TASK, SEEDS, CPU, torch.float64)
     agents = [plain(learner, name, settings, m) for m in range(len(SEEDS))]
     for update, (batch, noise) in enumerate(batches(UPDATES), start=1):
-        is_actors = update % config.actor_every == 0  # type: ignore[attr-defined]
+        is_actors = update % learner.actor_every == 0
         found = learner.update(batch, {"target_policy": noise}, None, train_actor=is_actors)
-        if update % config.target_every == 0:
+        if update % learner.target_every == 0:
             learner.copy_targets(None)
         for m, agent in enumerate(agents):
             own = Batch(*(part[m] for part in batch))

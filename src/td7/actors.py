@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from td7.architectures import NORM_PARAMETERS, Layout, Network
-from td7.types import AnyFloat
+from td7.types import AnyFloat, Exploration
 
 Function = Callable[[AnyFloat], AnyFloat]
 
@@ -71,8 +71,19 @@ def flatten(layout: Layout, weights: Mapping[str, AnyFloat]) -> AnyFloat:
     return flat
 
 
+LOG_STD_BOUNDS = (-20.0, 2.0)  # the paper's, of SAC and TQC
+
+# The action in training, from all values of a policy's network, noise and a scale.
+EXPLORERS: dict[str, Callable[[Mapping[str, AnyFloat], AnyFloat, float], AnyFloat]] = {
+    "added_noise": lambda known, noise, scale: np.clip(known["action"] + scale * noise, -1.0, 1.0),
+    "squashed_gaussian": lambda known, noise, _: np.tanh(
+        known["action.linear"] + np.exp(np.clip(known["log_std"], *LOG_STD_BOUNDS)) * noise
+    ),
+}
+
+
 class Actor:
-    """A deterministic policy: `actor(state)` is the action in [-1, 1], for one state or many."""
+    """A policy: `actor(state)` is the action in [-1, 1] at test time, for one state or many."""
 
     def __init__(self, network: Network, flat: AnyFloat) -> None:
         weights = unflatten(Layout.of(network), flat)
@@ -92,11 +103,20 @@ class Actor:
         ]
 
     def __call__(self, state: ArrayLike) -> AnyFloat:
+        return self._values(state)[self._output]
+
+    def explore(self, state: ArrayLike, noise: AnyFloat, exploration: Exploration) -> AnyFloat:
+        """The action in training."""
+        return EXPLORERS[exploration.kind](self._values(state), noise, exploration.scale)
+
+    def _values(self, state: ArrayLike) -> dict[str, AnyFloat]:
+        """Every layer's value and, as NAME.linear, what it was before norm and activation."""
         values: dict[str, AnyFloat] = {"state": np.asarray(state, self._dtype)}
         for output, inputs, weight, bias, norm, own, activation in self._layers:
             if len(inputs) == 1:
                 x = values[inputs[0]]
             else:
                 x = np.concatenate([values[name] for name in inputs], axis=-1)
-            values[output] = activation(norm(x @ weight + bias, own))
-        return values[self._output]
+            linear = values[f"{output}.linear"] = x @ weight + bias
+            values[output] = activation(norm(linear, own))
+        return values

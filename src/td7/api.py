@@ -225,13 +225,14 @@ def run_config(options: TrainOptions) -> "RunConfig":
                 raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
         settings = {**settings, **row.settings}
     chosen = algorithm(name)
-    hyperparameters = with_values(chosen.config, settings)
+    task = Task(options.env, environment_kwargs(options.env_kwargs))
+    hyperparameters = with_values(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
     updates = options.steps - hyperparameters.random_steps
     return RunConfig(
         algorithm=chosen.name,
         variant=options.variant,
-        task=Task(options.env, environment_kwargs(options.env_kwargs)),
+        task=task,
         seeds=parse_seeds(options.seeds),
         steps=options.steps,
         hyperparameters=hyperparameters,
@@ -458,7 +459,8 @@ def choose_threads(given: str, hyperparameters: "OnlineConfig") -> int:
 
     if given != "auto":
         return _count("threads", given, at_least=1)
-    size: int = getattr(hyperparameters, "hidden_dim", 256)
+    sizes = ("hidden_dim", "critic_hidden_dim")
+    size = max(getattr(hyperparameters, name, 0) for name in sizes)
     work = hyperparameters.batch_size * size * size  # of a layer's product, about
     return torch.get_num_threads() if work >= WORTH_THREADS else 1
 

@@ -64,7 +64,7 @@ class AsynchronousTraining(Training):
                     episode=member.episodes,
                     limit=self.config.steps - member.steps,
                     policy=policy,
-                    exploration_noise=c.exploration_noise,
+                    exploration=self.learner.exploration,
                 )
             )
             member.collecting = True

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    parser, commands = _parser(words[0] if words else "")
+    parser, commands = _parser(words)
     if not words:
         parser.print_help()
         return 0
@@ -91,8 +91,9 @@ def _option_names(parser: argparse.ArgumentParser) -> list[str]:
     return [name for name in parser._option_string_actions if name.startswith("--")]
 
 
-def _parser(chosen: str) -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
-    """All commands, and the options of the chosen one: those of `train` take seconds to import."""
+def _parser(words: Sequence[str]) -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    """All commands, and the options of the one chosen: those of `train` take seconds to import."""
+    chosen = words[0] if words else ""
     parser = Parser(
         prog="td7",
         description="TD7 and SALE, stacked over seeds: train, stop, resume exactly, evaluate.",
@@ -105,15 +106,18 @@ def _parser(chosen: str) -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=run)
         if name == chosen:
-            add(sub)
+            add(sub, words[1:])
 
     return parser, commands.choices  # type: ignore[return-value]  # name: parser
 
 
-def _add_train(parser: argparse.ArgumentParser) -> None:
+def _add_train(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from td7.algorithms import ALGORITHMS
     from td7.api import TrainOptions
 
-    parser.epilog = _hyperparameter_help()
+    chosen = next((word for word in words if word in ALGORITHMS), "td7")
+    others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != chosen)
+    parser.epilog = f"{_hyperparameter_help([chosen])}\n\nof the others: {others}"
 
     parser.add_argument(
         "algorithm", metavar="ALGORITHM", nargs="?", default="", help="default: td7"
@@ -122,13 +126,15 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     _add_from_options(parser, [name for name in names if name != "algorithm"])
 
 
-def _add_resume(parser: argparse.ArgumentParser) -> None:
+def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
     parser.add_argument("dir", metavar="DIR", help="the run folder")
     parser.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
     _add_from_options(parser, ("set", "workers", "snapshot_every", "quiet"))
 
 
-def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+def _add_evaluate(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
     parser.add_argument("dir", metavar="DIR", help="the run folder")
     parser.add_argument("--seed", metavar="N", help="only this seed's policy (default: all)")
     parser.add_argument(
@@ -139,12 +145,14 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_list(parser: argparse.ArgumentParser) -> None:
+def _add_list(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
     parser.add_argument("what", metavar="algorithms|studies|tasks")
     parser.add_argument("name", metavar="NAME", nargs="?", help="the rows of this study")
 
 
-def _add_bench(parser: argparse.ArgumentParser) -> None:
+def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
     for flag, default, text in (
         ("--seeds", "1,10", "numbers of seeds, side by side"),
         ("--engines", "auto", "of eager, compiled, graph (auto: eager and the fast one)"),
@@ -187,23 +195,19 @@ def _plain(value: object) -> str:
     return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
 
 
-def _hyperparameter_help() -> str:
-    """Every hyperparameter, grouped by where the idea comes from."""
+def _hyperparameter_help(names: Sequence[str]) -> str:
+    """Every hyperparameter of these algorithms, grouped by where the idea comes from."""
+    from td7.algorithms import ALGORITHMS
     from td7.configs import described
 
     lines = []
-    for name, config in _configs().items():
+    for name in names:
+        config = ALGORITHMS[name].config
         lines.append(f"hyperparameters of {name}, for --set:")
         for group, fields in described(config).items():
             lines.append(f"  {group}")
             lines += [f"    {f + '=' + _plain(default):36}{doc}" for f, default, doc in fields]
     return "\n".join(lines)
-
-
-def _configs() -> dict[str, type]:
-    from td7.algorithms import ALGORITHMS
-
-    return {name: algorithm.config for name, algorithm in ALGORITHMS.items()}
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -370,7 +374,7 @@ def _list_algorithms() -> None:
     for algorithm in ALGORITHMS.values():
         print(f"{algorithm.name:12}{algorithm.summary}")
     print()
-    print(_hyperparameter_help())
+    print(_hyperparameter_help(list(ALGORITHMS)))
 
 
 def _list_tasks() -> None:
@@ -383,7 +387,7 @@ def _list_tasks() -> None:
 
 _COMMANDS: dict[
     str,
-    tuple[Callable[[argparse.Namespace], int], Callable[[argparse.ArgumentParser], None], str],
+    tuple[Callable[[argparse.Namespace], int], Callable[..., None], str],
 ] = {
     "train": (_train, _add_train, "train an algorithm on a task, all seeds side by side"),
     "resume": (_resume, _add_resume, "go on, exactly, with a run that was stopped"),

@@ -21,7 +21,7 @@ from td7.errors import RunError
 from td7.evaluation import check_finite, evaluate
 from td7.processes import Script, death, end, start
 from td7.streams import Stream, derived_seed, generator
-from td7.types import AnyFloat, Episode, EvaluationEpisode, RowLayout, Task
+from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class EpisodeTask:
     episode: int
     limit: int
     policy: AnyFloat | None  # flat weights; None plays uniformly random actions
-    exploration_noise: float  # standard deviation, in units of the [-1, 1] action
+    exploration: Exploration
 
     def __str__(self) -> str:
         return f"seed {self.seed}, episode {self.episode}"
@@ -114,8 +114,8 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
         if actor is None:
             action: AnyFloat = random.uniform(-1.0, 1.0, spec.action_dim)
         else:
-            noise = task.exploration_noise * random.standard_normal(spec.action_dim)
-            action = np.clip(actor(state) + noise, -1.0, 1.0)
+            noise = random.standard_normal(spec.action_dim)
+            action = actor.explore(state, noise, task.exploration)
         # The row holds the action as the learner sees it, so the environment is given the same.
         action = action.astype(np.float32)
         next_state, reward, terminated, truncated = environment.step(action)

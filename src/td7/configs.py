@@ -22,7 +22,7 @@ def hyper(
 ) -> Any:
     """A dataclass field that knows what it is, where the idea comes from, and its legal range."""
     if choices is not None:
-        doc = f"{doc}: {', '.join(choices)}"
+        doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
     return dataclasses.field(default=default, metadata={"doc": doc, "group": group, **limits})
 
@@ -43,6 +43,8 @@ def check(config: Any) -> None:
             for word in value if isinstance(value, tuple) else (value,):
                 if word not in choices:
                     raise unknown(f.name, str(word), choices, shown=len(choices))
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{f.name}={value} must be a finite number")
         if f.type is bool and not isinstance(value, bool):
             raise InputError(f"{f.name}={value} must be true or false")
         for word, breaks in _BREAKS.items():

@@ -1,5 +1,7 @@
 """Every formula of the paper, pure; constants are arguments. Losses come back per member, [S]."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -72,3 +74,43 @@ def actor_loss(q: Tensor, action: Tensor, data_action: Tensor, cloning_weight: f
         scale = per_member_mean(q.detach().abs())
         loss = loss + cloning_weight * scale * per_member_mean((action - data_action).square())
     return loss
+
+
+def gaussian_log_prob(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+    """log N(u | mean, std^2) at u = mean + std * noise, a number a dimension."""
+    return -0.5 * (noise.square() + math.log(2 * math.pi)) - log_std
+
+
+def tanh_correction_epsilon(u: Tensor) -> Tensor:
+    """log(1 - tanh(u)^2 + 1e-6), the density's change under tanh: SAC's form."""
+    return torch.log(1 - torch.tanh(u).square() + 1e-6)
+
+
+def tanh_correction_sigmoid(u: Tensor) -> Tensor:
+    """2 log 2 + log sigmoid(2u) + log sigmoid(-2u), the same without an epsilon: TQC's form."""
+    return 2 * math.log(2) + functional.logsigmoid(2 * u) + functional.logsigmoid(-2 * u)
+
+
+def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """-log alpha * E[log pi + target entropy] [S]; the caller stops log pi's gradient."""
+    return -log_alpha * per_member_mean(log_prob + target_entropy)
+
+
+def truncated(z: Tensor, dropped: int) -> Tensor:
+    """All critics' quantiles [S, N, B, Q], pooled and sorted, without the largest: [S, B, T]."""
+    pooled = z.transpose(1, 2).flatten(2).sort(dim=-1).values
+    return pooled[..., : pooled.shape[-1] - dropped]
+
+
+def quantile_huber(z: Tensor, target: Tensor) -> Tensor:
+    """mean |tau_i - 1(delta < 0)| huber(delta), delta = target_j - z_i; z [S, N, B, Q] -> [S].
+
+    The mean is over the batch, critics, quantiles and targets [S, B, T]; tau_i = (i + 0.5) / Q.
+    """
+    delta = target.unsqueeze(1).unsqueeze(-2) - z.unsqueeze(-1)  # [S, N, B, Q, T]
+    x = delta.abs()
+    huber = torch.where(x > 1, x - 0.5, 0.5 * x.square())
+    n = z.shape[-1]
+    tau = (torch.arange(n, device=z.device, dtype=z.dtype) + 0.5) / n
+    weight = (tau.view(-1, 1) - (delta < 0).to(z.dtype)).abs()
+    return per_member_mean(weight * huber)

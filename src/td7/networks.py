@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from td7.actors import LOG_STD_BOUNDS
 from td7.architectures import NORM_PARAMETERS, Layout, Network
 from td7.targets import assign
 from td7.types import Float64
@@ -53,6 +54,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# The action in training, from all values of a policy's network, noise and a scale.
+EXPLORERS: dict[str, Callable[[Mapping[str, Tensor], Tensor, float], Tensor]] = {
+    "added_noise": lambda known, noise, scale: (known["action"] + scale * noise).clamp(-1.0, 1.0),
+    "squashed_gaussian": lambda known, noise, _: torch.tanh(
+        known["action.linear"] + known["log_std"].clamp(*LOG_STD_BOUNDS).exp() * noise
+    ),
+}
+
+
 def apply(
     network: Network,
     parameters: Mapping[str, Tensor],
@@ -74,7 +84,7 @@ def values(
     /,
     **inputs: Tensor,
 ) -> dict[str, Tensor]:
-    """Every layer's value, as `apply` gives the last one's."""
+    """Every layer's value, as `apply` gives the last one's, and NAME.linear, before activation."""
     heads = network.heads
     known = {name: inputs[name] for name in network.inputs}
     if heads > 1:  # a head is to the layers what a member is
@@ -94,8 +104,9 @@ def values(
             own |= {"mean": mean, "variance": variance}
             unbiased = variance * (x.shape[1] / max(1, x.shape[1] - 1))
             statistics[layer.output] = mean.squeeze(1).detach(), unbiased.squeeze(1).detach()
+        known[f"{layer.output}.linear"] = x
         known[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x, own))
-    outputs = {layer.output: known[layer.output] for layer in network.layers}
+    outputs = {name: x for name, x in known.items() if name not in network.inputs}
     if heads == 1:
         return outputs
     return {name: x.view(-1, heads, *x.shape[1:]) for name, x in outputs.items()}

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from td7.architectures import Layout
-from td7.networks import Parameters, flatten, unflatten
+from td7.networks import Parameters, flatten, initial, unflatten
+from td7.streams import Stream, generator
 from td7.targets import assign
 
 Results = tuple[Any, ...]  # a loss [S], then whatever else: tensors, or dictionaries of them
@@ -69,6 +70,20 @@ class Trained:
         assign(self.flat, flat, active)
         assign(self.count, self.count + 1, active)
         self._look_ahead(active)
+
+
+def trained(
+    layout: Layout,
+    group: int,
+    seeds: Sequence[int],
+    learning_rate: float,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Trained:
+    """A network group as it begins, each member from its own random stream of that group."""
+    generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
+    flat = torch.from_numpy(initial(layout, generators))
+    return Trained(layout, flat.to(device, dtype), learning_rate)
 
 
 def descend_together(

@@ -11,26 +11,26 @@ import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
-from td7.actors import Actor, flatten, unflatten
+from td7.actors import EXPLORERS, Actor, flatten, unflatten
 from td7.architectures import Layout, Network, from_json, to_json
 from td7.environments import ActionMap
 from td7.errors import InputError
 from td7.files import write, write_json
-from td7.types import AnyFloat, Float32, Task, TaskSpec
+from td7.types import AnyFloat, Exploration, Float32, Task, TaskSpec
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Policy:
     """A trained policy of one seed, with Stable-Baselines3's `predict`."""
 
     def __init__(
-        self, spec: TaskSpec, network: Network, flat: AnyFloat, exploration_noise: float
+        self, spec: TaskSpec, network: Network, flat: AnyFloat, exploration: Exploration
     ) -> None:
         self.spec = spec
         self.network = network
         self.flat = flat
-        self.exploration_noise = exploration_noise
+        self.exploration = exploration
         self.actor = Actor(network, flat)  # actions in [-1, 1]
         self._map = ActionMap(spec.action_low, spec.action_high)
         self._low, self._high = _float32_bounds(spec.action_low, spec.action_high)
@@ -45,7 +45,7 @@ class Policy:
     ) -> tuple[NDArray[np.float32], None]:
         """The task's own action(s) for one observation or a batch; there is no hidden state.
 
-        Not deterministic: with the exploration noise of training.
+        Not deterministic: as it explored in training.
         """
         del state, episode_start
         observations = np.asarray(observation)
@@ -56,10 +56,12 @@ class Policy:
                 f"given {observations.shape}"
             )
         batch = observations.shape[:single]
-        action = self.actor(observations.reshape(*batch, self.spec.state_dim))
-        if not deterministic:
-            noise = self.exploration_noise * self._random.standard_normal(action.shape)
-            action = np.clip(action + noise, -1.0, 1.0)
+        states = observations.reshape(*batch, self.spec.state_dim)
+        if deterministic:
+            action = self.actor(states)
+        else:
+            noise = self._random.standard_normal((*batch, self.spec.action_dim))
+            action = self.actor.explore(states, noise, self.exploration)
         task_action = self._map.to_task(action).astype(np.float32).clip(self._low, self._high)
         return task_action.reshape(*batch, *self.spec.action_shape), None
 
@@ -109,7 +111,9 @@ def load(path: str | Path, seed: int | None = None) -> Policy:
         seeds, network = list(data["seeds"]), from_json(data["network"])
         layout = Layout.of(network)
         spec = _spec(data["task"])
-        noise = float(data["exploration_noise"])
+        exploration = Exploration(**data["exploration"])
+        if exploration.kind not in EXPLORERS or not isinstance(exploration.scale, int | float):
+            raise ValueError(f"exploration {data['exploration']}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
@@ -122,7 +126,7 @@ def load(path: str | Path, seed: int | None = None) -> Policy:
     file = folder / f"seed-{seed}.safetensors"
     try:
         weights = safetensors.numpy.load_file(file)
-        return Policy(spec, network, flatten(layout, weights), noise)
+        return Policy(spec, network, flatten(layout, weights), exploration)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{file} is damaged: {error}") from error
 

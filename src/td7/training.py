@@ -305,7 +305,7 @@ class Training(ABC):
                 {seed: self._test_policy(m) for m, seed in enumerate(self.config.seeds)},
                 {
                     "algorithm": self.config.algorithm,
-                    "exploration_noise": self.config.hyperparameters.exploration_noise,
+                    "exploration": asdict(self.learner.exploration),
                     "steps": [member.steps for member in self.members],
                 },
             )

@@ -41,6 +41,14 @@ class TaskSpec:
 
 
 @dataclass(frozen=True)
+class Exploration:
+    """How a policy acts in training, from what its network gives and standard normal noise."""
+
+    kind: str  # of `actors.EXPLORERS`
+    scale: float = 0.0  # of added noise: its standard deviation, in units of the [-1, 1] action
+
+
+@dataclass(frozen=True)
 class RowLayout:
     """Where the parts of a transition lie in a packed replay row."""
 

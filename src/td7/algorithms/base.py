@@ -12,9 +12,9 @@ from torch import Tensor
 from td7.architectures import Layout, Network
 from td7.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import check, hyper
-from td7.networks import apply, unflatten
+from td7.networks import EXPLORERS, unflatten, values
 from td7.targets import assign
-from td7.types import TaskSpec
+from td7.types import Exploration, Task, TaskSpec
 
 
 class Batch(NamedTuple):
@@ -37,18 +37,9 @@ class OnlineConfig:
         group="Exploration",
         at_least=1,
     )
-    exploration_noise: float = hyper(
-        0.1,
-        "standard deviation of the noise on actions in [-1, 1]",
-        group="Exploration",
-        at_least=0,
-    )
     discount: float = hyper(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
     replay_capacity: int = hyper(1_000_000, "transitions kept, a seed", group="Common", at_least=1)
     batch_size: int = hyper(256, "transitions an update", group="Common", at_least=1)
-    target_every: int = hyper(
-        250, "updates between copies to the target networks", group="Common", at_least=1
-    )
     learning_rate: float = hyper(3e-4, "Adam's, for every network", group="Optimiser", above=0)
     checkpoints: str = hyper(
         "none",
@@ -86,6 +77,11 @@ class OnlineConfig:
 
     def __post_init__(self) -> None:
         check(self)
+
+    def for_task(self, task: Task) -> "OnlineConfig":
+        """The same, where values that the paper has for each task stand for themselves."""
+        del task
+        return self
 
     @property
     def checkpoint_rule(self) -> CheckpointRule | None:
@@ -138,9 +134,10 @@ class Learner(ABC):
 
     metrics: ClassVar[tuple[str, ...]]  # the names that updates record
     policy_network: Network  # reads "state", its last value is the action
+    exploration: Exploration  # how that acts in training
     noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals an update takes, a member
     actor_every: int  # updates; every such update trains the actor
-    target_every: int  # updates; after every such update `copy_targets` is due
+    target_every: int = 250  # updates; after every such update `copy_targets` is due
     is_prioritised: bool = True  # whether updates give new priorities, and sampling is by them
 
     @abstractmethod
@@ -152,9 +149,8 @@ class Learner(ABC):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        del task
+        del config, task
         self.lanes = Lanes()
-        self._exploration_noise = config.exploration_noise
         self.recorded = {
             name: torch.zeros(len(seeds), device=device, dtype=dtype) for name in self.metrics
         }
@@ -199,7 +195,7 @@ class Learner(ABC):
         """[S, P]: the flat parameters of `policy_network` that act now."""
 
     def explore(self, state: Tensor, noise: Tensor) -> Tensor:
-        """clip(pi(s) + sigma * noise, -1, 1) for states [S, n, width], as it acts in training."""
+        """The actions [S, n, A] of training in states [S, n, width], from standard normals."""
         weights = unflatten(Layout.of(self.policy_network), self.policies())
-        action = apply(self.policy_network, weights, state=state)
-        return (action + self._exploration_noise * noise).clamp(-1.0, 1.0)
+        known = values(self.policy_network, weights, state=state)
+        return EXPLORERS[self.exploration.kind](known, noise, self.exploration.scale)

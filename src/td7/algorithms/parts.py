@@ -22,6 +22,15 @@ ACTOR_VALUES: dict[str, Callable[[Tensor], Tensor]] = {
 class TwinCriticConfig(OnlineConfig):
     """Hyperparameters of TD3 and of what this family adds to it. Defaults are TD3's."""
 
+    exploration_noise: float = hyper(
+        0.1,
+        "standard deviation of the noise on actions in [-1, 1]",
+        group="Exploration",
+        at_least=0,
+    )
+    target_every: int = hyper(
+        250, "updates between copies to the target networks", group="Common", at_least=1
+    )
     hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
     critic_activation: str = hyper(
         "relu", "in the critics", group="Networks", choices=("elu", "relu")

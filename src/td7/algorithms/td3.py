@@ -17,12 +17,11 @@ from td7.algorithms.base import Batch, Learner, stage
 from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
 from td7.architectures import Layer, Layout, Network, mlp
 from td7.configs import hyper
-from td7.networks import Parameters, apply, initial, unflatten
-from td7.optimisers import Results, Trained, descend_together
+from td7.networks import Parameters, apply, unflatten
+from td7.optimisers import Results, descend_together, trained
 from td7.representations import Sale
-from td7.streams import Stream, generator
 from td7.targets import assign, polyak
-from td7.types import TaskSpec
+from td7.types import Exploration, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,7 @@ class TD3(Learner):
     ) -> None:
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
+        self.exploration = Exploration("added_noise", c.exploration_noise)
         self.actor_every = c.actor_every
         self.target_every = c.target_every
         self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
@@ -96,19 +96,15 @@ class TD3(Learner):
         self.critic_network = critic_network(*dims, c)
         self.actor_network = self.policy_network = actor_network(*dims, c)
 
-        def trained(group: int, layout: Layout) -> Trained:
-            generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
-            flat = torch.from_numpy(initial(layout, generators))
-            return Trained(layout, flat.to(device, dtype), c.learning_rate)
-
-        self.critic = trained(1, Layout.of(self.critic_network))
-        self.actor = trained(2, Layout.of(self.actor_network))
+        start = (seeds, c.learning_rate, device, dtype)
+        self.critic = trained(Layout.of(self.critic_network), 1, *start)
+        self.actor = trained(Layout.of(self.actor_network), 2, *start)
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
         self.critics = {"critic": self.critic}  # all that the critics' loss trains
         self.target_critics = {"critic": self.target_critic}
         if c.encoder:
-            self.critics["encoder"] = trained(0, self.sale.layout)
+            self.critics["encoder"] = trained(self.sale.layout, 0, *start)
             self.target_critics["encoder"] = self.critics["encoder"].flat.clone()
         self.critic_loss = CriticLoss(c)
         self.is_prioritised = self.critic_loss.is_prioritised

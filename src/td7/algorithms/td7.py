@@ -22,12 +22,11 @@ from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, Val
 from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
-from td7.networks import BatchStatistics, Parameters, apply, follow, initial, unflatten
-from td7.optimisers import Results, Trained, descend_together
+from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
+from td7.optimisers import Results, Trained, descend_together, trained
 from td7.representations import Sale
-from td7.streams import Stream, generator
 from td7.targets import assign, polyak
-from td7.types import TaskSpec
+from td7.types import Exploration, TaskSpec
 
 NORMS = tuple(NORM_PARAMETERS)
 SLOW_RATE = 0.01  # at which the slow encoder of one learning target follows, each update
@@ -189,6 +188,7 @@ class TD7(Learner):
     ) -> None:
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
+        self.exploration = Exploration("added_noise", c.exploration_noise)
         self.actor_every = c.actor_every
         self.target_every = c.target_every
         self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
@@ -213,14 +213,10 @@ class TD7(Learner):
             self.sale.f.then(self.actor_network) if self._actor_reads_zs else self.actor_network
         )
 
-        def trained(group: int, layout: Layout) -> Trained:
-            generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
-            flat = torch.from_numpy(initial(layout, generators))
-            return Trained(layout, flat.to(device, dtype), c.learning_rate)
-
-        self.encoder = trained(0, self.sale.layout)
-        self.critic = trained(1, Layout.of(self.critic_network))
-        self.actor = trained(2, Layout.of(self.actor_network))
+        start = (seeds, c.learning_rate, device, dtype)
+        self.encoder = trained(self.sale.layout, 0, *start)
+        self.critic = trained(Layout.of(self.critic_network), 1, *start)
+        self.actor = trained(Layout.of(self.actor_network), 2, *start)
         self.fixed_encoder = self.encoder.flat.clone()
         self.target_fixed_encoder = self.encoder.flat.clone()
         self.slow_encoder = self.encoder.flat.clone()

@@ -1,0 +1,224 @@
+"""TQC: SAC with truncated mixtures of quantile critics (the paper's third baseline).
+
+Glossary:
+    z, y        a critic's quantiles, and the targets they learn
+    alpha       the temperature: what entropy is worth
+    log_prob    log pi(a | s)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from td7 import losses
+from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.gaussian import (
+    EXPLORATION,
+    MaximumEntropyConfig,
+    policy_network,
+    sampled,
+    temperature,
+)
+from td7.architectures import Layout, Network, mlp
+from td7.configs import hyper
+from td7.errors import InputError
+from td7.networks import Parameters, apply, unflatten
+from td7.optimisers import Results, trained
+from td7.targets import polyak
+from td7.types import Task, TaskSpec
+
+
+@dataclass(frozen=True)
+class TQCConfig(MaximumEntropyConfig):
+    """The paper's table "TQC Hyperparameters"."""
+
+    random_steps: int = hyper(
+        256,
+        "time steps of uniformly random actions before training",
+        group="Exploration",
+        at_least=1,
+    )
+    critic_hidden_dim: int = hyper(
+        512, "width of the critics' hidden layers", group="Networks", at_least=1
+    )
+    critics: int = hyper(5, "critic networks", group="TQC", at_least=1)
+    quantiles: int = hyper(25, "of each critic", group="TQC", at_least=1)
+    dropped_quantiles: int = hyper(
+        -1,
+        "the largest left out of a target, a critic; -1: the paper's for its tasks, 2 for others",
+        group="TQC",
+        at_least=-1,
+    )
+
+    def for_task(self, task: Task) -> "TQCConfig":
+        if self.dropped_quantiles >= 0:
+            return self
+        name = task.id.partition("-v")[0]
+        return replace(self, dropped_quantiles=DROPPED.get(name, DROPPED_ELSEWHERE))
+
+
+# Quantiles dropped a critic: the paper's table, from the suggestions of TQC's authors.
+DROPPED = {"HalfCheetah": 0, "Hopper": 5, "Walker2d": 2, "Ant": 2, "Humanoid": 2}
+DROPPED_ELSEWHERE = 2
+
+
+def critic_network(state_dim: int, action_dim: int, config: TQCConfig) -> Network:
+    """Five of: (s, a) -> 512 -> 512 -> 512 -> 25 quantiles, ReLU."""
+    h, inputs = config.critic_hidden_dim, {"state": state_dim, "action": action_dim}
+    widths = (h, h, h, config.quantiles)
+    return mlp(inputs, ("q1", "q2", "q3", "value"), widths, "relu", heads=config.critics)
+
+
+class TQC(Learner):
+    metrics = (
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "policy_value",
+        "value_target",
+        "td_error",
+        "entropy",
+        "temperature",
+    )
+
+    def __init__(
+        self,
+        config: TQCConfig,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        self.config = c = config.for_task(task.task)
+        if c.dropped_quantiles >= c.quantiles:
+            raise InputError(
+                f"dropped_quantiles={c.dropped_quantiles} must be below quantiles={c.quantiles}"
+            )
+        self.exploration = EXPLORATION
+        self.actor_every = 1
+        self.is_prioritised = False
+        shape = (c.batch_size, task.action_dim)
+        self.noise_shapes = {"next_policy": shape, "policy": shape}
+        dims = (task.state_dim, task.action_dim)
+        self.critic_network = critic_network(*dims, c)
+        self.policy_network = policy_network(*dims, c.actor_hidden_dim)
+        self.target_entropy = c.target_entropy_per_dimension * task.action_dim
+
+        start = (seeds, c.learning_rate, device, dtype)
+        self.critic = trained(Layout.of(self.critic_network), 1, *start)
+        self.actor = trained(Layout.of(self.policy_network), 2, *start)
+        self.temperature = temperature(len(seeds), c.learning_rate, device, dtype)
+        self.target_critic = self.critic.flat.clone()
+
+    def state(self) -> dict[str, Tensor]:
+        groups = {"critic": self.critic, "actor": self.actor, "temperature": self.temperature}
+        return {
+            **{
+                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
+            },
+            "target_critic.parameters": self.target_critic,
+        }
+
+    def update(
+        self,
+        batch: Batch,
+        noise: Mapping[str, Tensor],
+        active: Tensor | None,
+        *,
+        train_actor: bool,
+        actors: Tensor | None = None,
+    ) -> None:
+        """The critics', the actor's and the temperature's step, and the target critics'."""
+        del train_actor, actors  # every update trains all
+        alpha = self._alpha()
+        y = self._value_target(batch, noise["next_policy"], alpha)
+        self._train_critics(batch, y, active)
+        log_prob = self._train_actor(batch, noise["policy"], alpha, active)
+        self._train_temperature(log_prob, active)
+
+    @stage
+    def _alpha(self) -> Tensor:
+        """[S, 1, 1]"""
+        return self.temperature.parameters["log_alpha"].exp().unsqueeze(-1)
+
+    def _sampled(self, actor: Parameters, state: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        correction = losses.tanh_correction_sigmoid
+        return sampled(self.policy_network, actor, state, noise, correction)
+
+    @stage
+    def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
+        """y_j = r + gamma (z'_(j) - alpha log pi(a' | s')), z' the smallest of all quantiles."""
+        c = self.config
+        critic = unflatten(self.critic.layout, self.target_critic)
+        action, log_prob = self._sampled(self.actor.parameters, batch.next_state, noise)
+        next_z = apply(self.critic_network, critic, state=batch.next_state, action=action)
+        kept = losses.truncated(self._per_critic(next_z), c.critics * c.dropped_quantiles)
+        next_value = kept - alpha * log_prob
+        return losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
+
+    def _per_critic(self, z: Tensor) -> Tensor:
+        """[S, N, B, Q], also of a single critic."""
+        return z.view(z.shape[0], self.config.critics, -1, self.config.quantiles)
+
+    @stage
+    def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> None:
+        """Quantile Huber of every z_i and y_j; then the target critics take a step after them."""
+
+        def loss(critic: Parameters) -> Results:
+            z = apply(self.critic_network, critic, state=batch.state, action=batch.action)
+            z = self._per_critic(z)
+            return losses.quantile_huber(z, y), z
+
+        critic_loss, z = self.critic.descend(loss, active)
+        polyak(self.target_critic, self.critic.flat, self.config.target_rate, active)
+        mean_error = z.mean(dim=(1, 3)) - y.mean(dim=-1)
+        self.record(
+            active,
+            critic_loss=critic_loss,
+            value=losses.per_member_mean(z),
+            value_target=losses.per_member_mean(y),
+            td_error=losses.per_member_mean(mean_error.abs()),
+        )
+
+    @stage
+    def _train_actor(
+        self, batch: Batch, noise: Tensor, alpha: Tensor, active: Tensor | None
+    ) -> Tensor:
+        """alpha log pi(a | s) - E[z(s, a)] over critics and quantiles; gives back log pi."""
+        critic = self.critic.parameters
+
+        def loss(actor: Parameters) -> Results:
+            action, log_prob = self._sampled(actor, batch.state, noise)
+            z = apply(self.critic_network, critic, state=batch.state, action=action)
+            q = self._per_critic(z).mean(dim=(1, 3)).unsqueeze(-1)
+            return losses.per_member_mean(alpha * log_prob - q), q, log_prob
+
+        actor_loss, q, log_prob = self.actor.descend(loss, active)
+        self.record(
+            active,
+            actor_loss=actor_loss,
+            policy_value=losses.per_member_mean(q),
+            entropy=-losses.per_member_mean(log_prob),
+        )
+        stopped: Tensor = log_prob
+        return stopped
+
+    @stage
+    def _train_temperature(self, log_prob: Tensor, active: Tensor | None) -> None:
+        """-log alpha E[log pi + target entropy]."""
+
+        def loss(parameters: Parameters) -> Results:
+            log_alpha = parameters["log_alpha"].squeeze(-1)
+            return (losses.temperature_loss(log_alpha, log_prob, self.target_entropy),)
+
+        self.temperature.descend(loss, active)
+        self.record(active, temperature=self._alpha().flatten())
+
+    def copy_targets(self, active: Tensor | None) -> None:
+        """Nothing: the target critics take a step with every update."""
+
+    def policies(self) -> Tensor:
+        return self.actor.flat
