@@ -182,6 +182,7 @@ BASE: Mapping[str, Any] = {
     "actor_hidden_dim": 8,
     "critic_hidden_dim": 8,
     "quantiles": 5,
+    "ofe_features": 12,
     "late_assessment_episodes": 2,
     "early_updates": 4,
 }
@@ -288,6 +289,19 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "target_rate": (0.5, "target critics"),
         "encoder": (True, "critics"),
         "embedding_dim": (5, "critics", {"encoder": True}),
+    },
+    "td3+ofe": {
+        **TWIN,
+        "critic_activation": ("elu", "critics"),
+        "actor_value": ("mean", "actor"),
+        "replay": ("lap", "priorities"),
+        "priority_exponent": (0.7, "priorities", {"replay": "lap"}),
+        "min_priority": (0.5, "priorities", {"replay": "lap"}),
+        "value_clipping": (True, "critics"),
+        "target_rate": (0.5, "target critics"),
+        "ofe_features": (6, "size of the actor"),
+        "ofe_layers": (2, "size of the actor"),
+        "ofe_predicted_dims": (1, "critics"),
     },
     "sac": ENTROPY,
     "tqc": {

@@ -24,10 +24,11 @@ ORDER = [
     *("environments", "actors", "evaluation", "processes", "collection", "stepping", "policies"),
     *("videos", "targets", "networks", "losses", "optimisers", "representations", "checkpoints"),
     *("algorithms.base", "algorithms.gaussian", "algorithms.parts", "algorithms.sac"),
-    *("algorithms.td3", "algorithms.td7", "algorithms.tqc", "algorithms", "studies.base"),
-    *("studies.ablation", "studies.checkpoints", "studies.design", "studies.extrapolation"),
-    *("studies", "replay", "engine", "runs", "snapshots", "progress", "training", "asynchronous"),
-    *("lockstep", "plain", "bench", "report", "api", "cli", "__main__"),
+    *("algorithms.td3", "algorithms.td3_ofe", "algorithms.td7", "algorithms.tqc", "algorithms"),
+    *("studies.base", "studies.ablation", "studies.checkpoints", "studies.design"),
+    *("studies.extrapolation", "studies.online", "studies", "replay", "engine", "runs"),
+    *("snapshots", "progress", "training", "asynchronous", "lockstep", "plain", "bench"),
+    *("report", "api", "cli", "__main__"),
 ]
 
 

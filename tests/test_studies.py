@@ -29,6 +29,14 @@ TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 LAYOUT = RowLayout(5, 2)
 CPU = torch.device("cpu")
 TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 20}
+TINY_ENTROPY = {"actor_hidden_dim": 8, "critic_hidden_dim": 8, "batch_size": 16}
+TINY_OF: dict[str, dict[str, int]] = {
+    "td7": TINY,
+    "td3": TINY,
+    "td3+ofe": {**TINY, "ofe_features": 12},
+    "sac": TINY_ENTROPY,
+    "tqc": {**TINY_ENTROPY, "quantiles": 6},
+}
 
 NAMES = [name for study in STUDIES.values() for name in study.names()]
 
@@ -52,8 +60,10 @@ DISTINCT = list({_key(variant(name)): name for name in reversed(NAMES)}.values()
 def test_every_label_of_the_papers_tables_has_its_row(name: str) -> None:
     study = STUDIES[name]
     printed = paper.table(study.table)
-    assert list(study.rows) == list(dict.fromkeys(printed["variant"]))
-    assert set(printed["time_step"]) == {study.steps}
+    labels = printed["algorithm" if name == "online" else "variant"]
+    assert list(study.rows) == list(dict.fromkeys(labels))
+    assert max(printed["time_step"]) == study.steps
+    assert name == "online" or set(printed["time_step"]) == {study.steps}
     tasks = {task.removesuffix("-v4") for task in study.tasks}
     assert set(printed["environment"]) == tasks
 
@@ -113,13 +123,14 @@ def test_no_two_rows_of_a_study_are_the_same() -> None:
 def test_there_are_as_many_rows_as_the_paper_has() -> None:
     sizes = {name: len(study.rows) for name, study in STUDIES.items()}
     assert sizes == {
+        "online": 5,
         "design": 21 + 2,
         "extrapolation": 6 * 2,
         "checkpoints": 10 + 2,
         "ablation-main": 3 + 2,
         "ablation": 3 + 11 + 2,
     }
-    assert len(DISTINCT) == 36
+    assert len(DISTINCT) == 39
 
 
 # -- the contract --------------------------------------------------------------------------------
@@ -130,7 +141,8 @@ def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **chang
     row = variant(name)
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
-    config = with_values(chosen.config, {**row.settings, **TINY, **small, **changes})
+    tiny = {k: v for k, v in TINY_OF[row.algorithm].items() if k in _fields(chosen.config)}
+    config = with_values(chosen.config, {**row.settings, **tiny, **small, **changes})
     learner = chosen.learner(config, TASK, seeds, CPU, torch.float64)
     replay = Replay(LAYOUT, 200, len(seeds), CPU, torch.float64)
     for m, seed in enumerate(seeds):
@@ -139,6 +151,10 @@ def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **chang
         rows[:, -1] = rows[:, -1] > -1
         replay.append(m, rows)
     return Engine(learner, replay, config.batch_size, seeds, mode)
+
+
+def _fields(config: type) -> set[str]:
+    return {f.name for f in dataclasses.fields(config)}
 
 
 def run(engine: Engine, updates: int) -> None:
@@ -154,6 +170,10 @@ def state(engine: Engine) -> dict[str, Tensor]:
 def moves(row: Row) -> set[str]:
     """The networks that a row trains, and those that follow them."""
     s, names = row.settings, {"critic", "actor", "target_critic", "target_actor"}
+    if row.algorithm in ("sac", "tqc"):
+        return {"critic", "actor", "target_critic", "temperature"}
+    if row.algorithm == "td3+ofe":
+        return names | {"ofe"}
     if row.algorithm == "td3":
         return names | ({"encoder", "target_encoder"} if s.get("encoder") else set())
     inputs = (*s.get("critic_inputs", ("zsa",)), *s.get("actor_inputs", ("zs",)))
@@ -235,6 +255,9 @@ TRACED = [
     "design/End-to-end, 1",
     "ablation/No SALE",
     "ablation/TD3 with encoder",
+    "online/SAC",
+    "online/TQC",
+    "online/TD3+OFE",
 ]
 
 
@@ -259,15 +282,21 @@ def test_a_row_compiles(name: str) -> None:
 
 # -- from the command line -----------------------------------------------------------------------
 
-SETTINGS = [f"{k}={v}" for k, v in {**TINY, "random_steps": 20}.items()]
+ONLINE_ROWS = STUDIES["online"].names()
 
 
-@pytest.mark.parametrize("name", ["design/zs'a'", "ablation/Our TD3", "ablation/Current policy"])
+@pytest.mark.parametrize(
+    "name", [*ONLINE_ROWS, "design/zs'a'", "ablation/Our TD3", "ablation/Current policy"]
+)
 def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
     path = tmp_path / "run"
     words = ["train", "--variant", name, "--env", "toys:Point-v0", "--steps", "60", "--quiet"]
     words += ["--evaluate-every", "20", "--evaluation-episodes", "1", "--out", str(path)]
-    assert main([*words, "--set", *SETTINGS]) == 0
+    row = variant(name)
+    known = _fields(algorithm(row.algorithm).config)
+    settings = {**TINY_OF[row.algorithm], "random_steps": 20}
+    given = [f"{k}={v}" for k, v in settings.items() if k in known]
+    assert main([*words, "--set", *given]) == 0
     assert main(["resume", str(path), "--steps", "80", "--quiet"]) == 0
     run = td7.Run(path)
     assert run.config["variant"] == name

@@ -113,7 +113,10 @@ def compare(name: str, **changes: Any) -> Learner:
     return learner
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+HERE = [name for name in DISTINCT if variant(name).algorithm in ("td7", "td3")]
+
+
+@pytest.mark.parametrize("name", HERE)
 def test_a_row_is_the_plain_program(name: str) -> None:
     compare(name)
 

@@ -39,6 +39,15 @@ def batch_norm(x: AnyFloat, own: Mapping[str, AnyFloat]) -> AnyFloat:
 
 
 EPSILON = 1e-5  # PyTorch's default
+
+
+def swish(x: AnyFloat) -> AnyFloat:
+    """x * sigmoid(x), with exponentials of what is not positive only."""
+    e = np.exp(-np.abs(x))
+    sigmoid: AnyFloat = np.where(x >= 0, 1.0, e) / (1.0 + e)
+    return (x * sigmoid).astype(x.dtype)
+
+
 NORMS: dict[str, Callable[[AnyFloat, Mapping[str, AnyFloat]], AnyFloat]] = {
     "none": lambda x, _: x,
     "avg_l1": lambda x, _: avg_l1_norm(x),
@@ -49,6 +58,7 @@ ACTIVATIONS: dict[str, Function] = {
     "none": lambda x: x,
     "elu": elu,
     "relu": lambda x: np.maximum(x, 0),
+    "swish": swish,
     "tanh": np.tanh,
 }
 

@@ -50,6 +50,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "elu": functional.elu,
     "relu": functional.relu,
+    "swish": functional.silu,
     "tanh": torch.tanh,
 }
 

@@ -1,4 +1,4 @@
-"""SALE: state-action learned embeddings. A component that any algorithm can be given."""
+"""SALE and OFENet: learned features. Components that any algorithm can be given."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,3 +63,75 @@ class Sale:
     ) -> dict[str, Tensor]:
         """What g predicts of the next step: "zsa", and "reward" where it does."""
         return values(self.g, encoder, statistics, zs=zs, action=action)
+
+
+@dataclass(frozen=True)
+class OFENet:
+    """Dense blocks: every layer reads all that came before it, batch norm and swish.
+
+    Features are named values: zs is the state and the first block's layers, zsa all of that, the
+    action and the second block's layers. A last linear layer on zsa predicts the next state.
+    """
+
+    state_block: Network
+    action_block: Network  # its last layer is "next_state"
+
+    @classmethod
+    def of(
+        cls, state_dim: int, action_dim: int, features: int, layers: int, predicted_dim: int
+    ) -> "OFENet":
+        """`features` of each block, spread over its layers."""
+        width = features // layers
+        state_block = _dense({"state": state_dim}, "s", layers, width)
+        zs = state_block.widths()
+        block = _dense({"action": action_dim, **zs}, "sa", layers, width)
+        last = Layer("next_state", tuple(block.widths()), predicted_dim)
+        return cls(state_block, Network(block.inputs, (*block.layers, last)))
+
+    @property
+    def layout(self) -> Layout:
+        """The state's block comes first: it alone is a prefix of the flat parameters."""
+        return Layout.of(self.state_block, self.action_block)
+
+    @property
+    def zs_widths(self) -> dict[str, int]:
+        return self.state_block.widths()
+
+    @property
+    def zsa_widths(self) -> dict[str, int]:
+        widths = self.action_block.widths()
+        del widths["next_state"]
+        return widths
+
+    def zs(
+        self,
+        net: Mapping[str, Tensor],
+        state: Tensor,
+        statistics: BatchStatistics | None = None,
+    ) -> dict[str, Tensor]:
+        known = values(self.state_block, net, statistics, state=state)
+        return {"state": state, **{layer.output: known[layer.output] for layer in self._s}}
+
+    def zsa(
+        self,
+        net: Mapping[str, Tensor],
+        zs: Mapping[str, Tensor],
+        action: Tensor,
+        statistics: BatchStatistics | None = None,
+    ) -> dict[str, Tensor]:
+        """And "next_state", which it predicts."""
+        known = values(self.action_block, net, statistics, action=action, **zs)
+        own = {layer.output: known[layer.output] for layer in self.action_block.layers}
+        return {"action": action, **zs, **own}
+
+    @property
+    def _s(self) -> tuple[Layer, ...]:
+        return self.state_block.layers
+
+
+def _dense(inputs: Mapping[str, int], name: str, layers: int, width: int) -> Network:
+    found: list[Layer] = []
+    for i in range(1, layers + 1):
+        reads = (*inputs, *(layer.output for layer in found))
+        found.append(Layer(f"{name}{i}", reads, width, norm="batch", activation="swish"))
+    return Network(inputs, tuple(found))

@@ -6,10 +6,12 @@ from td7.studies.base import Row, Study
 from td7.studies.checkpoints import CHECKPOINTS
 from td7.studies.design import DESIGN
 from td7.studies.extrapolation import EXTRAPOLATION
+from td7.studies.online import ONLINE
 
 __all__ = ["STUDIES", "Row", "Study", "study", "variant"]
 
-STUDIES = {s.name: s for s in (DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION)}
+_ALL = (ONLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION)
+STUDIES = {s.name: s for s in _ALL}
 
 
 def study(name: str) -> Study:

@@ -1,0 +1,241 @@
+"""TD3+OFE: TD3 on the features of OFENet, which learns to predict the next state.
+
+Glossary:
+    net         OFENet, trained by its own loss alone
+    zs, zsa     its features of s and of (s, a), the raw s and a among them: named values
+    q, y        a critic's value, and the value target it learns
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from td7 import losses
+from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
+from td7.architectures import Layer, Layout, Network, mlp
+from td7.configs import hyper
+from td7.errors import InputError
+from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
+from td7.optimisers import Results, trained
+from td7.representations import OFENet
+from td7.targets import polyak
+from td7.types import Exploration, Task, TaskSpec
+
+# Layers of each of OFENet's blocks: the paper's table; 6 elsewhere.
+LAYERS = {"HalfCheetah": 8, "Hopper": 6, "Walker2d": 6, "Ant": 6, "Humanoid": 8}
+LAYERS_ELSEWHERE = 6
+# Dimensions of the next state that are predicted; elsewhere all. Humanoid's last 84 of 376 are
+# external contact forces (cfrc_ext), which jump with every touch of the ground.
+PREDICTED = {"Humanoid-v4": 292}
+
+
+@dataclass(frozen=True)
+class TD3OFEConfig(TwinCriticConfig):
+    """The paper's table "TD3 & TD3+OFE Hyperparameters"."""
+
+    target_rate: float = hyper(
+        0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
+    )
+    ofe_features: int = hyper(
+        240, "of a state, and as many of a state and action", group="OFE", at_least=1
+    )
+    ofe_layers: int = hyper(
+        0, "of each block; 0: the paper's for its tasks, 6 for others", group="OFE", at_least=0
+    )
+    ofe_predicted_dims: int = hyper(
+        0,
+        "of the next state, its first; 0: the paper's 292 for Humanoid-v4, all for others",
+        group="OFE",
+        at_least=0,
+    )
+
+    def for_task(self, task: Task) -> "TD3OFEConfig":
+        layers = self.ofe_layers or LAYERS.get(task.id.partition("-v")[0], LAYERS_ELSEWHERE)
+        predicted = self.ofe_predicted_dims or PREDICTED.get(task.id, 0)
+        return replace(self, ofe_layers=layers, ofe_predicted_dims=predicted)
+
+
+def critic_network(zsa: Mapping[str, int], config: TD3OFEConfig) -> Network:
+    """Two of: zsa -> 256 -> 256 -> 1, ReLU."""
+    h = config.hidden_dim
+    widths = (h, h, 1)
+    return mlp(zsa, ("q1", "q2", "value"), widths, config.critic_activation, heads=2)
+
+
+def actor_network(zs: Mapping[str, int], action_dim: int, config: TD3OFEConfig) -> Network:
+    """zs -> 256 -> 256 -> action, ReLU and tanh."""
+    h = config.hidden_dim
+    return Network(
+        zs,
+        (
+            Layer("a1", tuple(zs), h, activation="relu"),
+            Layer("a2", ("a1",), h, activation="relu"),
+            Layer("action", ("a2",), action_dim, activation="tanh"),
+        ),
+    )
+
+
+class TD3OFE(Learner):
+    metrics = (
+        "ofe_loss",
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "policy_value",
+        "value_target",
+        "td_error",
+        "clip_min",
+        "clip_max",
+    )
+
+    def __init__(
+        self,
+        config: TD3OFEConfig,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        self.config = c = config.for_task(task.task)
+        self.predicted_dim = c.ofe_predicted_dims or task.state_dim
+        if self.predicted_dim > task.state_dim:
+            raise InputError(
+                f"ofe_predicted_dims={self.predicted_dim} must be at most {task.state_dim}, the "
+                "state's"
+            )
+        if c.ofe_features % c.ofe_layers:
+            raise InputError(
+                f"ofe_features={c.ofe_features} must be a multiple of ofe_layers={c.ofe_layers}"
+            )
+        self.exploration = Exploration("added_noise", c.exploration_noise)
+        self.actor_every = c.actor_every
+        self.target_every = c.target_every
+        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
+        self.ofe = OFENet.of(
+            task.state_dim, task.action_dim, c.ofe_features, c.ofe_layers, self.predicted_dim
+        )
+        self.critic_network = critic_network(self.ofe.zsa_widths, c)
+        self.actor_network = actor_network(self.ofe.zs_widths, task.action_dim, c)
+        self.policy_network = self.ofe.state_block.then(self.actor_network)
+
+        start = (seeds, c.learning_rate, device, dtype)
+        self.net = trained(self.ofe.layout, 0, *start)
+        self.critic = trained(Layout.of(self.critic_network), 1, *start)
+        self.actor = trained(Layout.of(self.actor_network), 2, *start)
+        self.target_critic = self.critic.flat.clone()
+        self.target_actor = self.actor.flat.clone()
+        self.critic_loss = CriticLoss(c)
+        self.is_prioritised = self.critic_loss.is_prioritised
+        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
+
+    def state(self) -> dict[str, Tensor]:
+        groups = {"ofe": self.net, "critic": self.critic, "actor": self.actor}
+        return {
+            **{
+                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
+            },
+            "target_critic.parameters": self.target_critic,
+            "target_actor.parameters": self.target_actor,
+            **self.clip.state(),
+        }
+
+    def update(
+        self,
+        batch: Batch,
+        noise: Mapping[str, Tensor],
+        active: Tensor | None,
+        *,
+        train_actor: bool,
+        actors: Tensor | None = None,
+    ) -> Tensor | None:
+        """OFENet's step, the critics' and, every second time, the actor's and the targets'."""
+        self._train_net(batch, active)
+        y = self._value_target(batch, noise["target_policy"], active)
+        priorities = self._train_critics(batch, y, active)
+        if train_actor:
+            self._train_actor(batch, active if actors is None else actors)
+        return priorities
+
+    @stage
+    def _train_net(self, batch: Batch, active: Tensor | None) -> None:
+        """(predicted s' - s')^2; only here are its batch norms in training mode."""
+        target = batch.next_state[..., : self.predicted_dim]
+
+        def loss(net: Parameters) -> Results:
+            statistics: BatchStatistics = {}
+            zs = self.ofe.zs(net, batch.state, statistics)
+            predicted = self.ofe.zsa(net, zs, batch.action, statistics)["next_state"]
+            return losses.per_member_mean((predicted - target).square()), statistics
+
+        ofe_loss, statistics = self.net.descend(loss, active)
+        follow(self.net.layout, self.net.flat, statistics, active)
+        self.record(active, ofe_loss=ofe_loss)
+
+    @stage
+    def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
+        """y = r + gamma min Q'(zsa'), a' = pi'(zs') + clipped noise; the net is the current one."""
+        c, net = self.config, self.net.parameters
+        actor = unflatten(self.actor.layout, self.target_actor)
+        critic = unflatten(self.critic.layout, self.target_critic)
+        zs = self.ofe.zs(net, batch.next_state)
+        next_action = losses.smoothed_action(
+            apply(self.actor_network, actor, **zs), noise, c.target_noise, c.target_noise_clip
+        )
+        next_q = apply(self.critic_network, critic, **self.ofe.zsa(net, zs, next_action))
+        next_value = self.clip.clipped(next_q.amin(dim=1))
+        y = losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
+        self.clip.follow(y, active)
+        return y
+
+    @stage
+    def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> Tensor | None:
+        """(y - Q(zsa))^2 of both critics; OFENet does not learn from it."""
+        net = self.net.parameters
+        zsa = self.ofe.zsa(net, self.ofe.zs(net, batch.state), batch.action)
+
+        def loss(critic: Parameters) -> Results:
+            q = apply(self.critic_network, critic, **zsa)
+            return self.critic_loss.loss(q - y.unsqueeze(1)), q
+
+        critic_loss, q = self.critic.descend(loss, active)
+        error = q - y.unsqueeze(1)
+        self.record(
+            active,
+            critic_loss=critic_loss,
+            value=losses.per_member_mean(q),
+            value_target=losses.per_member_mean(y),
+            td_error=losses.per_member_mean(error.abs()),
+            clip_min=self.clip.min,
+            clip_max=self.clip.max,
+        )
+        return self.critic_loss.priority(error)
+
+    @stage
+    def _train_actor(self, batch: Batch, active: Tensor | None) -> None:
+        """-Q1(zsa), a = pi(zs), through OFENet; then both targets take a step."""
+        c, net, critic = self.config, self.net.parameters, self.critic.parameters
+        zs = self.ofe.zs(net, batch.state)
+
+        def loss(actor: Parameters) -> Results:
+            action = apply(self.actor_network, actor, **zs)
+            q = apply(self.critic_network, critic, **self.ofe.zsa(net, zs, action))
+            q = ACTOR_VALUES[c.actor_value](q)
+            return losses.actor_loss(q, action, batch.action, 0.0), q
+
+        actor_loss, q = self.actor.descend(loss, active)
+        self.record(active, actor_loss=actor_loss, policy_value=losses.per_member_mean(q))
+        polyak(self.target_critic, self.critic.flat, c.target_rate, active)
+        polyak(self.target_actor, self.actor.flat, c.target_rate, active)
+
+    def copy_targets(self, active: Tensor | None) -> None:
+        """The value clip's bounds; the target networks take a step with every actor step."""
+        self.clip.refresh(active)
+
+    def policies(self) -> Tensor:
+        """OFENet's block of the state, then the actor."""
+        size = Layout.of(self.ofe.state_block).size
+        return torch.cat([self.net.flat[:, :size], self.actor.flat], dim=1)
