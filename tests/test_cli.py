@@ -575,23 +575,28 @@ def test_bench_measures_updates_and_whole_runs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
-    assert main([*words, "0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]) == 0
+    words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
+    assert main([*words, "--algorithms", "td7,td3"]) == 0
     said = capsys.readouterr().out
     (file,) = (folder / "results" / "bench").iterdir()
     assert str(file.relative_to(folder)) in said
     data = json.loads(file.read_text())
-    measured = [(r["env"], r["engine"], r["seeds"]) for r in data["results"]]
-    task = "toys:Point-v0"
-    assert measured == [(task, "plain", 1), (task, "eager", 1), (task, "eager", 2)]
+    measured = [(r["algorithm"], r["engine"], r["seeds"]) for r in data["results"]]
+    assert measured == [
+        *(("td7", "plain", 1), ("td7", "eager", 1), ("td7", "eager", 2)),
+        *(("td3", "stable-baselines3", 1), ("td3", "eager", 1), ("td3", "eager", 2)),
+    ]
+    assert {r["env"] for r in data["results"]} == {"toys:Point-v0"}
     for r in data["results"]:
         assert 0 < r["seeds"] * 1e3 / r["milliseconds"] == r["seed_updates_per_second"]
         # The products alone are most of a plain update, and never more than all of it.
         assert r["floor_milliseconds"] > 0
     plain = data["results"][0]
     assert 0.1 < plain["floor_milliseconds"] / plain["milliseconds"] < 1.2
-    for r, seeds in zip(data["end_to_end"], (1, 2), strict=True):
-        assert (r["env"], r["seeds"], r["steps"], r["workers"]) == (task, seeds, 30, 0)
-        assert r["seed_steps_per_second"] == 30 * seeds / r["seconds"]
+    runs = [(r["algorithm"], r["seeds"], r["steps"], r["workers"]) for r in data["end_to_end"]]
+    assert runs == [(name, seeds, 30, 0) for name in ("td7", "td3") for seeds in (1, 2)]
+    for r in data["end_to_end"]:
+        assert r["seed_steps_per_second"] == 30 * r["seeds"] / r["seconds"]
         assert r["steady"] > 0
     assert data["machine"]["cores"]
 
@@ -600,6 +605,7 @@ def test_bench_measures_updates_and_whole_runs(
     ("words", "reason"),
     [
         (["--env", "Nope-v0"], "Nope"),
+        (["--algorithms", "td8"], "did you mean 'td7'"),
         (["--engines", "egaer"], "did you mean 'eager'"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--seconds", "soon"], "seconds takes a number"),

@@ -27,7 +27,7 @@ ORDER = [
     *("algorithms.td3", "algorithms.td3_ofe", "algorithms.td7", "algorithms.tqc", "algorithms"),
     *("studies.base", "studies.ablation", "studies.checkpoints", "studies.design"),
     *("studies.extrapolation", "studies.online", "studies", "replay", "engine", "runs"),
-    *("snapshots", "progress", "training", "asynchronous", "lockstep", "plain", "bench"),
+    *("snapshots", "progress", "training", "asynchronous", "lockstep", "plain", "peers", "bench"),
     *("report", "api", "cli", "__main__"),
 ]
 

@@ -181,15 +181,16 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
 
 
 def bench_run(
-    env: str, seeds: int, steps: int, device: str, say: Callable[[str], None]
+    name: str, env: str, seeds: int, steps: int, device: str, say: Callable[[str], None]
 ) -> "EndToEnd":
     """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
     from td7.bench import end_to_end
 
-    say(f"{env}, {seeds} seed(s): training {steps:,} steps")
+    say(f"{name} on {env}, {seeds} seed(s): training {steps:,} steps")
     with TemporaryDirectory() as folder:
         options = train_options(
             {
+                "algorithm": name,
                 "env": env,
                 "seeds": range(seeds),
                 "steps": steps,
@@ -200,7 +201,12 @@ def bench_run(
         )
         workers = choose_workers(options.workers, device, seeds)
         return end_to_end(
-            lambda shown: start(options, shown), env, seeds=seeds, steps=steps, workers=workers
+            lambda shown: start(options, shown),
+            name,
+            env,
+            seeds=seeds,
+            steps=steps,
+            workers=workers,
         )
 
 

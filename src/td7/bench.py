@@ -1,4 +1,7 @@
-"""`td7 bench`: updates a second, beside a plain program of the same equations in the same run.
+"""`td7 bench`: updates a second, beside another program of the same algorithm in the same run.
+
+TD7's is a plain program of the same equations; TD3's, SAC's and TQC's are Stable-Baselines3's and
+sb3-contrib's, where they are installed.
 
 And steps a second of real training runs, with everything in them.
 """
@@ -16,6 +19,7 @@ import torch
 from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from td7 import peers
 from td7.algorithms import algorithm
 from td7.algorithms.td7 import TD7Config
 from td7.engine import Engine
@@ -32,7 +36,8 @@ ROUND = 10  # updates timed at once; rounds of all candidates take turns
 class Result:
     """One candidate's measured speed."""
 
-    engine: str
+    algorithm: str
+    engine: str  # or the program that it is measured beside
     seeds: int
     rows: int
     first_seconds: float  # until the first updates were done: compiling, capturing
@@ -40,6 +45,7 @@ class Result:
     median_milliseconds: float
     kernels: float | None  # an update, on CUDA
     floor_milliseconds: float | None  # the update's matrix products alone, on a CPU
+    is_reference: bool  # another program, whose speed the others are compared with
 
     @property
     def seed_updates_per_second(self) -> float:
@@ -47,6 +53,7 @@ class Result:
 
 
 def measure(
+    name: str,
     spec: TaskSpec,
     *,
     seeds: Sequence[int],
@@ -60,41 +67,52 @@ def measure(
     results = []
     for capacity in rows:
         data = made_up(spec, capacity)
-        candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
-        for name, count in [("plain", 1), *((e, n) for n in seeds for e in engines)]:
-            begin = time.perf_counter()
-            run = (
-                _plain(spec, data, device)
-                if name == "plain"
-                else _engine(name, spec, count, data, device, say)
+        makers: dict[tuple[str, int], Callable[[], Callable[[], None]]] = {}
+        reference = "plain" if name == "td7" else peers.peer(name)
+        if reference == "plain":
+            makers[reference, 1] = lambda data=data: _plain(spec, data, device)  # type: ignore[misc]
+        elif reference:
+            makers[reference, 1] = lambda data=data: peers.updates(  # type: ignore[misc]
+                name, spec, data, device, ROUND
             )
+        for count in seeds:
+            for mode in engines:
+                makers[mode, count] = lambda m=mode, n=count, data=data: _engine(  # type: ignore[misc]
+                    name, m, spec, n, data, device, say
+                )
+        candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
+        for (mode, count), make in makers.items():
+            begin = time.perf_counter()
+            run = make()
             run()
             _wait(device)
-            candidates[name, count] = (run, time.perf_counter() - begin)
-            say(f"{name}, {count} seed(s), {capacity:,} rows: ready")
-        floor = ProductFloor(spec, data)
+            candidates[mode, count] = (run, time.perf_counter() - begin)
+            say(f"{name}, {mode}, {count} seed(s), {capacity:,} rows: ready")
+        floor = ProductFloor(name, spec, data) if device == "cpu" else None
         times: dict[tuple[str, int], list[float]] = {key: [] for key in candidates}
         end = time.perf_counter() + seconds * len(candidates)
         while time.perf_counter() < end:
-            if device == "cpu":
+            if floor is not None:
                 floor.run()
             for key, (run, _) in candidates.items():
                 begin = time.perf_counter()
                 run()
                 _wait(device)
                 times[key].append(1e3 * (time.perf_counter() - begin) / ROUND)
-        for (name, count), (run, first) in candidates.items():
-            taken = times[name, count]
+        for (mode, count), (run, first) in candidates.items():
+            taken = times[mode, count]
             results.append(
                 Result(
                     name,
+                    mode,
                     count,
                     capacity,
                     first,
                     min(taken),
                     float(np.median(taken)),
                     _kernels(run) if device == "cuda" else None,
-                    count * floor.milliseconds if device == "cpu" else None,
+                    None if floor is None else count * floor.milliseconds,
+                    mode == reference,
                 )
             )
     return results
@@ -133,24 +151,22 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
-            a, b = args[-2:]
-            self.sizes[tuple(a.shape), tuple(b.shape)] += 1
+        if func is torch.ops.aten.bmm.default:
+            a, b = args
+            self.sizes[tuple(a.shape[1:]), tuple(b.shape[1:])] += len(a)
         return func(*args, **(kwargs or {}))
 
 
 class ProductFloor:
     """The matrix products of one update, each alone and at its best: no program can be faster.
 
-    They are those of the plain program over two updates, of which one trains the actor.
+    They are those of two updates of one seed, of which one trains the actor, if not both do.
     """
 
-    def __init__(self, spec: TaskSpec, data: Float32) -> None:
-        layout = RowLayout(spec.state_dim, spec.action_dim)
-        plain = PlainTD7(TD7Config(), layout, data[:1000], torch.device("cpu"))
+    def __init__(self, name: str, spec: TaskSpec, data: Float32) -> None:
+        run = _engine(name, "eager", spec, 1, data[:1000], "cpu", lambda _: None, updates=2)
         with _Products() as products:
-            plain.update()
-            plain.update()
+            run()
         self._factors = [
             (n, torch.randn(a), torch.randn(b)) for (a, b), n in products.sizes.items()
         ]
@@ -171,10 +187,17 @@ class ProductFloor:
 
 
 def _engine(
-    mode: str, spec: TaskSpec, count: int, data: Float32, device: str, say: Callable[[str], None]
+    name: str,
+    mode: str,
+    spec: TaskSpec,
+    count: int,
+    data: Float32,
+    device: str,
+    say: Callable[[str], None],
+    updates: int = ROUND,
 ) -> Callable[[], None]:
-    chosen, where = algorithm("td7"), torch.device(device)
-    config = chosen.config()
+    chosen, where = algorithm(name), torch.device(device)
+    config = chosen.config().for_task(spec.task)
     members = range(count)
     learner = chosen.learner(config, spec, members, where, torch.float32)
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -184,7 +207,7 @@ def _engine(
     engine = Engine(learner, replay, config.batch_size, members, mode, warn=say)
 
     def run() -> None:
-        goal = engine.updates[0] + ROUND
+        goal = engine.updates[0] + updates
         while engine.updates[0] < goal:
             engine.advance([goal - engine.updates[0]] * count)
 
@@ -208,32 +231,39 @@ def _kernels(run: Callable[[], None]) -> float:
 def table(results: Sequence[Result], title: str) -> Table:
     shown = Table(title=title, title_justify="left")
     for column in (
+        "algorithm",
         "replay rows",
         "engine",
         "seeds",
         "ms/update",
         "median",
         "seed-updates/s",
-        "× plain",
+        "×",
         "kernels",
-        "floor share",
+        "floor",
         "ready in s",
     ):
-        shown.add_column(column, justify="left" if column == "engine" else "right")
-    plain = {r.rows: r.seed_updates_per_second for r in results if r.engine == "plain"}
+        left = column in ("algorithm", "engine")
+        shown.add_column(column, justify="left" if left else "right")
+    references = {(r.algorithm, r.rows): r for r in results if r.is_reference}
     for r in results:
+        reference = references.get((r.algorithm, r.rows))
         shown.add_row(
+            r.algorithm,
             f"{r.rows:,}",
             r.engine,
             str(r.seeds),
             f"{r.milliseconds:.2f}",
             f"{r.median_milliseconds:.2f}",
             f"{r.seed_updates_per_second:,.0f}",
-            f"{r.seed_updates_per_second / plain[r.rows]:.2f}",
+            "–"
+            if reference is None
+            else f"{r.seed_updates_per_second / reference.seed_updates_per_second:.2f}",
             "–" if r.kernels is None else f"{r.kernels:.0f}",
             "–" if r.floor_milliseconds is None else f"{r.floor_milliseconds / r.milliseconds:.0%}",
             f"{r.first_seconds:.1f}",
         )
+    shown.caption = "×: beside the first program; floor: the share of matrix products alone"
     return shown
 
 
@@ -241,6 +271,7 @@ def table(results: Sequence[Result], title: str) -> Table:
 class EndToEnd:
     """One real training run's speed, evaluation included."""
 
+    algorithm: str
     env: str
     seeds: int
     steps: int
@@ -265,7 +296,13 @@ class _Watch(QuietProgress):
 
 
 def end_to_end(
-    train: Callable[[Progress], object], env: str, *, seeds: int, steps: int, workers: int
+    train: Callable[[Progress], object],
+    name: str,
+    env: str,
+    *,
+    seeds: int,
+    steps: int,
+    workers: int,
 ) -> EndToEnd:
     """Times `train`, a run of so many steps."""
     watch = _Watch()
@@ -275,16 +312,18 @@ def end_to_end(
     half = next((t, n) for t, n in watch.seen if n >= seeds * steps / 2)
     last = next((t, n) for t, n in watch.seen if n >= seeds * steps)
     steady = (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
-    return EndToEnd(env, seeds, steps, workers, end - begin, steady)
+    return EndToEnd(name, env, seeds, steps, workers, end - begin, steady)
 
 
 def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
     shown = Table(title=title, title_justify="left")
+    shown.add_column("algorithm")
     shown.add_column("task")
     for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
         shown.add_column(column, justify="right")
     for r in results:
         shown.add_row(
+            r.algorithm,
             r.env,
             str(r.seeds),
             f"{r.steps:,}",

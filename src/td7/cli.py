@@ -5,7 +5,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -154,6 +154,7 @@ def _add_list(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     del words
     for flag, default, text in (
+        ("--algorithms", "td7", "as A,B; `td7 list algorithms`"),
         ("--seeds", "1,10", "numbers of seeds, side by side"),
         ("--engines", "auto", "of eager, compiled, graph (auto: eager and the fast one)"),
         ("--rows", "100_000", "replay sizes"),
@@ -279,6 +280,7 @@ def _bench(options: argparse.Namespace) -> int:
     import time
 
     from td7 import bench
+    from td7.algorithms import algorithm
     from td7.api import WORTH_COMPILING, bench_run, choose_device, choose_engine
     from td7.configs import parse
     from td7.environments import describe
@@ -295,6 +297,7 @@ def _bench(options: argparse.Namespace) -> int:
 
     words = "eager,auto" if options.engines == "auto" else options.engines
     engines = [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
+    names = [algorithm(word).name for word in options.algorithms.split(",")]
     tasks = options.env.split(",")
     specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
     seeds = numbers("seeds", options.seeds)
@@ -304,8 +307,9 @@ def _bench(options: argparse.Namespace) -> int:
         print(text, file=sys.stderr, flush=True)
 
     data: dict[str, Any] = {"machine": bench.machine(device), "results": [], "end_to_end": []}
-    for task, spec in zip(tasks, specs, strict=True):
+    for (task, spec), name in product(zip(tasks, specs, strict=True), names):
         results = bench.measure(
+            name,
             spec,
             seeds=seeds,
             engines=engines,
@@ -314,14 +318,17 @@ def _bench(options: argparse.Namespace) -> int:
             seconds=parse("seconds", options.seconds, float),
             say=say,
         )
-        _console().print(bench.table(results, f"TD7 updates, sizes of {task}, {device}"))
+        _console().print(bench.table(results, f"updates, sizes of {task}, {device}"))
         data["results"] += [
             {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
             for r in results
         ]
     if steps:
-        runs = [bench_run(task, count, steps, device, say) for task in tasks for count in seeds]
-        _console().print(bench.end_to_end_table(runs, f"TD7 training, {device}"))
+        runs = [
+            bench_run(name, task, count, steps, device, say)
+            for name, task, count in product(names, tasks, seeds)
+        ]
+        _console().print(bench.end_to_end_table(runs, f"training, {device}"))
         data["end_to_end"] = [
             {**vars(r), "seed_steps_per_second": r.seed_steps_per_second} for r in runs
         ]
@@ -397,5 +404,5 @@ _COMMANDS: dict[
         _add_list,
         "what there is: algorithms, hyperparameters, studies, tasks",
     ),
-    "bench": (_bench, _add_bench, "measure updates a second, beside a plain program"),
+    "bench": (_bench, _add_bench, "measure updates and steps a second, beside other programs"),
 }
