@@ -14,6 +14,7 @@ from td7 import losses
 from td7.algorithms import algorithm
 from td7.algorithms.base import Batch
 from td7.algorithms.gaussian import policy_network, sampled
+from td7.algorithms.sac import SACConfig
 from td7.algorithms.tqc import TQCConfig
 from td7.architectures import Layout
 from td7.configs import with_values
@@ -58,14 +59,14 @@ def test_the_corrections_part_where_tanh_is_flat() -> None:
 @pytest.mark.parametrize("form", ["epsilon", "sigmoid"])
 def test_the_density_of_a_sampled_action_is_the_squashed_one(form: str) -> None:
     """Beside the density of tanh(u) from torch.distributions, by its change of variables."""
-    network = policy_network(1, 1, 3)
+    network = policy_network(1, 1, SACConfig(actor_hidden_dim=3))
     layout = Layout.of(network)
     random = np.random.default_rng(0)
     flat = torch.from_numpy(random.normal(size=(1, layout.size)))
     actor = unflatten(layout, flat)
     state, noise = (torch.from_numpy(random.normal(size=(1, 9, 1))) for _ in range(2))
     correction = getattr(losses, f"tanh_correction_{form}")
-    action, log_prob = sampled(network, actor, state, noise, correction)
+    action, log_prob = sampled(network, actor, {"state": state}, noise, correction)
     hidden = state
     for name in ("a1", "a2"):
         weight = actor[f"{name}.weight"][:, : hidden.shape[-1]]

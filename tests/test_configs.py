@@ -247,12 +247,15 @@ TWIN: Mapping[str, tuple[Any, str]] = {
     "target_noise_clip": (0.1, "critics"),
     "actor_every": (3, "actor steps"),
 }
-ENTROPY: Mapping[str, tuple[Any, str]] = {
+ENTROPY: Mapping[str, tuple[Any, ...]] = {
     **ONLINE,
     "actor_hidden_dim": (9, "size of the actor"),
     "critic_hidden_dim": (9, "critics"),
     "target_rate": (0.5, "target critics"),
     "target_entropy_per_dimension": (1.0, "temperature"),
+    "sale": (True, "critics"),
+    "embedding_dim": (5, "critics", {"sale": True}),
+    "target_every": (4, "critics", {"sale": True}),
 }
 MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "td7": {

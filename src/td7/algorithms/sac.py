@@ -16,12 +16,14 @@ from td7 import losses
 from td7.algorithms.base import Batch, Learner, stage
 from td7.algorithms.gaussian import (
     EXPLORATION,
+    Embeddings,
     MaximumEntropyConfig,
+    critic_network,
     policy_network,
     sampled,
     temperature,
 )
-from td7.architectures import Layout, Network, mlp
+from td7.architectures import Layout
 from td7.configs import hyper
 from td7.networks import Parameters, apply, unflatten
 from td7.optimisers import Results, trained
@@ -38,12 +40,6 @@ class SACConfig(MaximumEntropyConfig):
     )
 
 
-def critic_network(state_dim: int, action_dim: int, hidden_dim: int) -> Network:
-    """Two of: (s, a) -> 256 -> 256 -> 1, ReLU."""
-    h, inputs = hidden_dim, {"state": state_dim, "action": action_dim}
-    return mlp(inputs, ("q1", "q2", "value"), (h, h, 1), "relu", heads=2)
-
-
 class SAC(Learner):
     metrics = (
         "critic_loss",
@@ -54,6 +50,7 @@ class SAC(Learner):
         "td_error",
         "entropy",
         "temperature",
+        "encoder_loss",
     )
 
     def __init__(
@@ -72,13 +69,17 @@ class SAC(Learner):
         shape = (c.batch_size, task.action_dim)
         self.noise_shapes = {"next_policy": shape, "policy": shape}
         dims = (task.state_dim, task.action_dim)
-        self.critic_network = critic_network(*dims, c.critic_hidden_dim)
-        self.policy_network = policy_network(*dims, c.actor_hidden_dim)
+        h = c.critic_hidden_dim
+        self.critic_network = critic_network(*dims, c, (h, h, 1), heads=2)
+        self.actor_network = policy_network(*dims, c)
         self.target_entropy = c.target_entropy_per_dimension * task.action_dim
 
         start = (seeds, c.learning_rate, device, dtype)
+        self.embeddings = Embeddings(c, task, start)
+        self.policy_network = self.embeddings.policy(self.actor_network)
+        self.target_every = c.target_every
         self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.policy_network), 2, *start)
+        self.actor = trained(Layout.of(self.actor_network), 2, *start)
         self.temperature = temperature(len(seeds), c.learning_rate, device, dtype)
         self.target_critic = self.critic.flat.clone()
 
@@ -89,6 +90,7 @@ class SAC(Learner):
                 f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
             },
             "target_critic.parameters": self.target_critic,
+            **self.embeddings.state(),
         }
 
     def update(
@@ -103,26 +105,36 @@ class SAC(Learner):
         """The critics', the actor's and the temperature's step, and the target critics'."""
         del train_actor, actors  # every update trains all
         alpha = self._alpha()
+        if self.embeddings.is_on:
+            self._train_encoder(batch, active)
         y = self._value_target(batch, noise["next_policy"], alpha)
         self._train_critics(batch, y, active)
         log_prob = self._train_actor(batch, noise["policy"], alpha, active)
         self._train_temperature(log_prob, active)
 
     @stage
+    def _train_encoder(self, batch: Batch, active: Tensor | None) -> None:
+        self.record(active, encoder_loss=self.embeddings.train(batch, active))
+
+    @stage
     def _alpha(self) -> Tensor:
         """[S, 1, 1]"""
         return self.temperature.parameters["log_alpha"].exp().unsqueeze(-1)
 
-    def _sampled(self, actor: Parameters, state: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def _sampled(
+        self, actor: Parameters, reads: Mapping[str, Tensor], noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
         correction = losses.tanh_correction_epsilon
-        return sampled(self.policy_network, actor, state, noise, correction)
+        return sampled(self.actor_network, actor, reads, noise, correction)
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
         """y = r + gamma (min Q'(s', a') - alpha log pi(a' | s')), a' ~ pi(s')."""
         critic = unflatten(self.critic.layout, self.target_critic)
-        action, log_prob = self._sampled(self.actor.parameters, batch.next_state, noise)
-        next_q = apply(self.critic_network, critic, state=batch.next_state, action=action)
+        reads = self.embeddings.of_state(batch.next_state, target=True)
+        action, log_prob = self._sampled(self.actor.parameters, reads, noise)
+        x = self.embeddings.with_action(reads, action, target=True)
+        next_q = apply(self.critic_network, critic, **x)
         next_value = next_q.amin(dim=1) - alpha * log_prob
         return losses.value_target(
             batch.reward, batch.not_terminated, next_value, self.config.discount
@@ -131,9 +143,10 @@ class SAC(Learner):
     @stage
     def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> None:
         """(y - Q(s, a))^2 of both critics; then the target critics take a step after them."""
+        x = self.embeddings.with_action(self.embeddings.of_state(batch.state), batch.action)
 
         def loss(critic: Parameters) -> Results:
-            q = apply(self.critic_network, critic, state=batch.state, action=batch.action)
+            q = apply(self.critic_network, critic, **x)
             return losses.squared_error(q - y.unsqueeze(1)), q
 
         critic_loss, q = self.critic.descend(loss, active)
@@ -152,10 +165,12 @@ class SAC(Learner):
     ) -> Tensor:
         """alpha log pi(a | s) - min Q(s, a), a ~ pi(s); gives back log pi."""
         critic = self.critic.parameters
+        reads = self.embeddings.of_state(batch.state)
 
         def loss(actor: Parameters) -> Results:
-            action, log_prob = self._sampled(actor, batch.state, noise)
-            q = apply(self.critic_network, critic, state=batch.state, action=action).amin(dim=1)
+            action, log_prob = self._sampled(actor, reads, noise)
+            x = self.embeddings.with_action(reads, action)
+            q = apply(self.critic_network, critic, **x).amin(dim=1)
             return losses.per_member_mean(alpha * log_prob - q), q, log_prob
 
         actor_loss, q, log_prob = self.actor.descend(loss, active)
@@ -180,7 +195,8 @@ class SAC(Learner):
         self.record(active, temperature=self._alpha().flatten())
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Nothing: the target critics take a step with every update."""
+        """SALE's fixed encoders; the target critics take a step with every update."""
+        self.embeddings.copy(active)
 
     def policies(self) -> Tensor:
-        return self.actor.flat
+        return self.embeddings.policies(self.actor.flat)

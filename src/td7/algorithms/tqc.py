@@ -16,12 +16,14 @@ from td7 import losses
 from td7.algorithms.base import Batch, Learner, stage
 from td7.algorithms.gaussian import (
     EXPLORATION,
+    Embeddings,
     MaximumEntropyConfig,
+    critic_network,
     policy_network,
     sampled,
     temperature,
 )
-from td7.architectures import Layout, Network, mlp
+from td7.architectures import Layout
 from td7.configs import hyper
 from td7.errors import InputError
 from td7.networks import Parameters, apply, unflatten
@@ -64,13 +66,6 @@ DROPPED = {"HalfCheetah": 0, "Hopper": 5, "Walker2d": 2, "Ant": 2, "Humanoid": 2
 DROPPED_ELSEWHERE = 2
 
 
-def critic_network(state_dim: int, action_dim: int, config: TQCConfig) -> Network:
-    """Five of: (s, a) -> 512 -> 512 -> 512 -> 25 quantiles, ReLU."""
-    h, inputs = config.critic_hidden_dim, {"state": state_dim, "action": action_dim}
-    widths = (h, h, h, config.quantiles)
-    return mlp(inputs, ("q1", "q2", "q3", "value"), widths, "relu", heads=config.critics)
-
-
 class TQC(Learner):
     metrics = (
         "critic_loss",
@@ -81,6 +76,7 @@ class TQC(Learner):
         "td_error",
         "entropy",
         "temperature",
+        "encoder_loss",
     )
 
     def __init__(
@@ -103,13 +99,17 @@ class TQC(Learner):
         shape = (c.batch_size, task.action_dim)
         self.noise_shapes = {"next_policy": shape, "policy": shape}
         dims = (task.state_dim, task.action_dim)
-        self.critic_network = critic_network(*dims, c)
-        self.policy_network = policy_network(*dims, c.actor_hidden_dim)
+        h = c.critic_hidden_dim
+        self.critic_network = critic_network(*dims, c, (h, h, h, c.quantiles), heads=c.critics)
+        self.actor_network = policy_network(*dims, c)
         self.target_entropy = c.target_entropy_per_dimension * task.action_dim
 
         start = (seeds, c.learning_rate, device, dtype)
+        self.embeddings = Embeddings(c, task, start)
+        self.policy_network = self.embeddings.policy(self.actor_network)
+        self.target_every = c.target_every
         self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.policy_network), 2, *start)
+        self.actor = trained(Layout.of(self.actor_network), 2, *start)
         self.temperature = temperature(len(seeds), c.learning_rate, device, dtype)
         self.target_critic = self.critic.flat.clone()
 
@@ -120,6 +120,7 @@ class TQC(Learner):
                 f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
             },
             "target_critic.parameters": self.target_critic,
+            **self.embeddings.state(),
         }
 
     def update(
@@ -134,27 +135,37 @@ class TQC(Learner):
         """The critics', the actor's and the temperature's step, and the target critics'."""
         del train_actor, actors  # every update trains all
         alpha = self._alpha()
+        if self.embeddings.is_on:
+            self._train_encoder(batch, active)
         y = self._value_target(batch, noise["next_policy"], alpha)
         self._train_critics(batch, y, active)
         log_prob = self._train_actor(batch, noise["policy"], alpha, active)
         self._train_temperature(log_prob, active)
 
     @stage
+    def _train_encoder(self, batch: Batch, active: Tensor | None) -> None:
+        self.record(active, encoder_loss=self.embeddings.train(batch, active))
+
+    @stage
     def _alpha(self) -> Tensor:
         """[S, 1, 1]"""
         return self.temperature.parameters["log_alpha"].exp().unsqueeze(-1)
 
-    def _sampled(self, actor: Parameters, state: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def _sampled(
+        self, actor: Parameters, reads: Mapping[str, Tensor], noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
         correction = losses.tanh_correction_sigmoid
-        return sampled(self.policy_network, actor, state, noise, correction)
+        return sampled(self.actor_network, actor, reads, noise, correction)
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
         """y_j = r + gamma (z'_(j) - alpha log pi(a' | s')), z' the smallest of all quantiles."""
         c = self.config
         critic = unflatten(self.critic.layout, self.target_critic)
-        action, log_prob = self._sampled(self.actor.parameters, batch.next_state, noise)
-        next_z = apply(self.critic_network, critic, state=batch.next_state, action=action)
+        reads = self.embeddings.of_state(batch.next_state, target=True)
+        action, log_prob = self._sampled(self.actor.parameters, reads, noise)
+        x = self.embeddings.with_action(reads, action, target=True)
+        next_z = apply(self.critic_network, critic, **x)
         kept = losses.truncated(self._per_critic(next_z), c.critics * c.dropped_quantiles)
         next_value = kept - alpha * log_prob
         return losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
@@ -166,9 +177,10 @@ class TQC(Learner):
     @stage
     def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> None:
         """Quantile Huber of every z_i and y_j; then the target critics take a step after them."""
+        x = self.embeddings.with_action(self.embeddings.of_state(batch.state), batch.action)
 
         def loss(critic: Parameters) -> Results:
-            z = apply(self.critic_network, critic, state=batch.state, action=batch.action)
+            z = apply(self.critic_network, critic, **x)
             z = self._per_critic(z)
             return losses.quantile_huber(z, y), z
 
@@ -189,10 +201,12 @@ class TQC(Learner):
     ) -> Tensor:
         """alpha log pi(a | s) - E[z(s, a)] over critics and quantiles; gives back log pi."""
         critic = self.critic.parameters
+        reads = self.embeddings.of_state(batch.state)
 
         def loss(actor: Parameters) -> Results:
-            action, log_prob = self._sampled(actor, batch.state, noise)
-            z = apply(self.critic_network, critic, state=batch.state, action=action)
+            action, log_prob = self._sampled(actor, reads, noise)
+            x = self.embeddings.with_action(reads, action)
+            z = apply(self.critic_network, critic, **x)
             q = self._per_critic(z).mean(dim=(1, 3)).unsqueeze(-1)
             return losses.per_member_mean(alpha * log_prob - q), q, log_prob
 
@@ -218,7 +232,8 @@ class TQC(Learner):
         self.record(active, temperature=self._alpha().flatten())
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Nothing: the target critics take a step with every update."""
+        """SALE's fixed encoders; the target critics take a step with every update."""
+        self.embeddings.copy(active)
 
     def policies(self) -> Tensor:
-        return self.actor.flat
+        return self.embeddings.policies(self.actor.flat)

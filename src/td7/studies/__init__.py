@@ -3,6 +3,7 @@
 from td7.errors import InputError, unknown
 from td7.studies.ablation import ABLATION, ABLATION_MAIN
 from td7.studies.base import Row, Study
+from td7.studies.beyond import BEYOND
 from td7.studies.checkpoints import CHECKPOINTS
 from td7.studies.design import DESIGN
 from td7.studies.extrapolation import EXTRAPOLATION
@@ -10,7 +11,7 @@ from td7.studies.online import ONLINE
 
 __all__ = ["STUDIES", "Row", "Study", "study", "variant"]
 
-_ALL = (ONLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION)
+_ALL = (ONLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION, BEYOND)
 STUDIES = {s.name: s for s in _ALL}
 
 
