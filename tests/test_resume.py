@@ -52,18 +52,16 @@ def run_td7(arguments: Sequence[str], output: Path, disk: float) -> None:
 class Runner:
     """Starts `td7` on one run folder, again and again."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, algorithm: str = "td7", **settings: object) -> None:
         self.path = folder / "run"
-        self._settings = settings
+        self._train = [*train_words(self.path, algorithm, **settings)]
         self._output = folder / "output"
         self.processes: list[BaseProcess] = []
 
     def start(self, *options: str, disk: float = 0.0) -> BaseProcess:
         """`td7 train`, or `td7 resume` where the folder holds a run."""
         has_begun = (self.path / "config.json").exists()
-        command = ["resume", str(self.path)]
-        if not has_begun:
-            command = [*train_words(self.path), *self._settings]
+        command = ["resume", str(self.path)] if has_begun else self._train
         arguments = ([*command, "--quiet", *options], self._output, disk)
         process = PROCESSES.Process(target=run_td7, args=arguments)
         process.start()
@@ -98,10 +96,10 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         process.join()
 
 
-def train_words(path: Path) -> list[str]:
+def train_words(path: Path, algorithm: str = "td7", **settings: object) -> list[str]:
     given = ["--env", "toys:Point-v0", "--steps", str(STEPS), "--seeds", "0-1", "--out", str(path)]
     often = ["--evaluate-every", "25", "--evaluation-episodes", "2", "--metrics-every", "20"]
-    return ["train", *given, *often, "--set", *words(SMALL)]
+    return ["train", algorithm, *given, *often, "--set", *words(settings or SMALL)]
 
 
 def folder_names(folder: Path) -> list[str]:
@@ -147,11 +145,27 @@ def test_killed_again_and_again_at_random_moments(
     check_kills(runner, uninterrupted, 1)
 
 
-def test_killed_again_and_again_in_lockstep(tmp_path: Path) -> None:
+ENTROPY = {"random_steps": 30, "actor_hidden_dim": 8, "critic_hidden_dim": 8, "batch_size": 16}
+TWIN = {"random_steps": 30, "hidden_dim": 8, "batch_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("td7", {**SMALL, "checkpoints": "none"}),
+        ("td3", TWIN),
+        ("td3+ofe", {**TWIN, "ofe_features": 12}),
+        ("sac", {**ENTROPY, "sale": True}),
+        ("tqc", ENTROPY),
+    ],
+)
+def test_killed_again_and_again_in_lockstep(
+    tmp_path: Path, algorithm: str, settings: dict[str, Any]
+) -> None:
     """Without checkpoints, in the middle of episodes; stepping in this process and in others."""
     path = tmp_path / "uninterrupted"
-    assert main([*train_words(path), "checkpoints=none", "--quiet"]) == 0
-    runner = Runner(tmp_path, "checkpoints=none")
+    assert main([*train_words(path, algorithm, **settings), "--quiet"]) == 0
+    runner = Runner(tmp_path, algorithm, **settings)
     check_kills(runner, contents(path), 3)
     for process in runner.processes:
         process.kill()
