@@ -79,7 +79,7 @@ def _console() -> "Console":
     """Standard output; where it is no terminal, wide enough for every table."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 124)
+    return Console(width=None if sys.stdout.isatty() else 140)
 
 
 def _failed(message: object, status: int) -> int:
