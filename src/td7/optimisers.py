@@ -86,6 +86,11 @@ def trained(
     return Trained(layout, flat.to(device, dtype), learning_rate)
 
 
+def states(**groups: Trained) -> dict[str, Tensor]:
+    """The tensors of all groups, as GROUP.NAME."""
+    return {f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()}
+
+
 def descend_together(
     groups: Sequence[Trained],
     loss: Callable[[Parameters], Results],

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -78,7 +78,7 @@ class OnlineConfig:
     def __post_init__(self) -> None:
         check(self)
 
-    def for_task(self, task: Task) -> "OnlineConfig":
+    def for_task(self, task: Task) -> Self:
         """The same, where values that the paper has for each task stand for themselves."""
         del task
         return self

@@ -1,5 +1,6 @@
 """What SAC and TQC share: a tanh-Gaussian policy, a learned temperature and, if asked for, SALE."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,13 +9,13 @@ from torch import Tensor
 
 from td7 import losses
 from td7.actors import LOG_STD_BOUNDS
-from td7.algorithms.base import Batch, OnlineConfig
+from td7.algorithms.base import Batch, Learner, OnlineConfig, stage
 from td7.architectures import Layer, Layout, Network, Parameter
 from td7.configs import hyper
-from td7.networks import Parameters, unflatten, values
-from td7.optimisers import Results, Trained, trained
+from td7.networks import Parameters, apply, unflatten, values
+from td7.optimisers import Results, Trained, states, trained
 from td7.representations import Sale
-from td7.targets import assign
+from td7.targets import assign, polyak
 from td7.types import Exploration, TaskSpec
 
 EXPLORATION = Exploration("squashed_gaussian")
@@ -170,3 +171,189 @@ def temperature(
     layout = Layout((Parameter("log_alpha", (1,), 1, 0, 0.0),), heads=1)
     flat = torch.zeros(members, layout.size, device=device, dtype=dtype)
     return Trained(layout, flat, learning_rate)
+
+
+class MaximumEntropyLearner(Learner):
+    """All of SAC and TQC but for their critics; q is [S, N, B, Q], Q values of N critics."""
+
+    config: MaximumEntropyConfig
+    correction: Callable[[Tensor], Tensor]  # of log pi, for the tanh
+
+    metrics = (
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "policy_value",
+        "value_target",
+        "td_error",
+        "entropy",
+        "temperature",
+        "encoder_loss",
+    )
+
+    @abstractmethod
+    def critic_shape(self) -> tuple[tuple[int, ...], int]:
+        """Widths of a critic's layers, and the number of critics."""
+
+    @abstractmethod
+    def bootstrapped(self, next_q: Tensor) -> Tensor:
+        """The target critics' part of the value target: [S, B, targets]."""
+
+    @abstractmethod
+    def critic_loss(self, q: Tensor, y: Tensor) -> Tensor:
+        """[S], for targets y [S, B, targets]."""
+
+    @abstractmethod
+    def td_error(self, q: Tensor, y: Tensor) -> Tensor:
+        """[S, ...]: how far from their target values are."""
+
+    @abstractmethod
+    def climbed(self, q: Tensor) -> Tensor:
+        """[S, B, 1]: what the actor makes large."""
+
+    def __init__(
+        self,
+        config: MaximumEntropyConfig,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        self.config = c = config.for_task(task.task)
+        self.exploration = EXPLORATION
+        self.actor_every = 1
+        self.is_prioritised = False
+        shape = (c.batch_size, task.action_dim)
+        self.noise_shapes = {"next_policy": shape, "policy": shape}
+        dims = (task.state_dim, task.action_dim)
+        self.critic_network = critic_network(*dims, c, *self.critic_shape())
+        self.actor_network = policy_network(*dims, c)
+        self.target_entropy = c.target_entropy_per_dimension * task.action_dim
+
+        start = (seeds, c.learning_rate, device, dtype)
+        self.embeddings = Embeddings(c, task, start)
+        self.policy_network = self.embeddings.policy(self.actor_network)
+        self.target_every = c.target_every
+        self.critic = trained(Layout.of(self.critic_network), 1, *start)
+        self.actor = trained(Layout.of(self.actor_network), 2, *start)
+        self.temperature = temperature(len(seeds), c.learning_rate, device, dtype)
+        self.target_critic = self.critic.flat.clone()
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            **states(critic=self.critic, actor=self.actor, temperature=self.temperature),
+            "target_critic.parameters": self.target_critic,
+            **self.embeddings.state(),
+        }
+
+    def update(
+        self,
+        batch: Batch,
+        noise: Mapping[str, Tensor],
+        active: Tensor | None,
+        *,
+        train_actor: bool,
+        actors: Tensor | None = None,
+    ) -> None:
+        """The critics', the actor's and the temperature's step, and the target critics'."""
+        del train_actor, actors  # every update trains all
+        alpha = self._alpha()
+        if self.embeddings.is_on:
+            self._train_encoder(batch, active)
+        y = self._value_target(batch, noise["next_policy"], alpha)
+        self._train_critics(batch, y, active)
+        log_prob = self._train_actor(batch, noise["policy"], alpha, active)
+        self._train_temperature(log_prob, active)
+
+    @stage
+    def _train_encoder(self, batch: Batch, active: Tensor | None) -> None:
+        self.record(active, encoder_loss=self.embeddings.train(batch, active))
+
+    @stage
+    def _alpha(self) -> Tensor:
+        """[S, 1, 1]"""
+        return self.temperature.parameters["log_alpha"].exp().unsqueeze(-1)
+
+    def _sampled(
+        self, actor: Parameters, reads: Mapping[str, Tensor], noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return sampled(self.actor_network, actor, reads, noise, self.correction)
+
+    def _q(self, critic: Parameters, x: Mapping[str, Tensor]) -> Tensor:
+        """[S, N, B, Q]: Q values of each of N critics."""
+        q = apply(self.critic_network, critic, **x)
+        return q if q.dim() == 4 else q.unsqueeze(1)
+
+    @stage
+    def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
+        """y = r + gamma (V' - alpha log pi(a' | s')), a' ~ pi(s'), V' of the target critics."""
+        critic = unflatten(self.critic.layout, self.target_critic)
+        reads = self.embeddings.of_state(batch.next_state, target=True)
+        action, log_prob = self._sampled(self.actor.parameters, reads, noise)
+        x = self.embeddings.with_action(reads, action, target=True)
+        next_value = self.bootstrapped(self._q(critic, x)) - alpha * log_prob
+        return losses.value_target(
+            batch.reward, batch.not_terminated, next_value, self.config.discount
+        )
+
+    @stage
+    def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> None:
+        """The critics' loss; then the target critics take a step after them."""
+        x = self.embeddings.with_action(self.embeddings.of_state(batch.state), batch.action)
+
+        def loss(critic: Parameters) -> Results:
+            q = self._q(critic, x)
+            return self.critic_loss(q, y), q
+
+        critic_loss, q = self.critic.descend(loss, active)
+        polyak(self.target_critic, self.critic.flat, self.config.target_rate, active)
+        self.record(
+            active,
+            critic_loss=critic_loss,
+            value=losses.per_member_mean(q),
+            value_target=losses.per_member_mean(y),
+            td_error=losses.per_member_mean(self.td_error(q, y).abs()),
+        )
+
+    @stage
+    def _train_actor(
+        self, batch: Batch, noise: Tensor, alpha: Tensor, active: Tensor | None
+    ) -> Tensor:
+        """alpha log pi(a | s) - V(s, a), a ~ pi(s); gives back log pi."""
+        critic = self.critic.parameters
+        reads = self.embeddings.of_state(batch.state)
+
+        def loss(actor: Parameters) -> Results:
+            action, log_prob = self._sampled(actor, reads, noise)
+            x = self.embeddings.with_action(reads, action)
+            q = self.climbed(self._q(critic, x))
+            return losses.per_member_mean(alpha * log_prob - q), q, log_prob
+
+        actor_loss, q, log_prob = self.actor.descend(loss, active)
+        self.record(
+            active,
+            actor_loss=actor_loss,
+            policy_value=losses.per_member_mean(q),
+            entropy=-losses.per_member_mean(log_prob),
+        )
+        stopped: Tensor = log_prob
+        return stopped
+
+    @stage
+    def _train_temperature(self, log_prob: Tensor, active: Tensor | None) -> None:
+        """-log alpha E[log pi + target entropy]."""
+
+        def loss(parameters: Parameters) -> Results:
+            log_alpha = parameters["log_alpha"].squeeze(-1)
+            return (losses.temperature_loss(log_alpha, log_prob, self.target_entropy),)
+
+        self.temperature.descend(loss, active)
+        self.record(active, temperature=self._alpha().flatten())
+
+    def copy_targets(self, active: Tensor | None) -> None:
+        """SALE's fixed encoders; the target critics take a step with every update."""
+        self.embeddings.copy(active)
+
+    def policies(self) -> Tensor:
+        return self.embeddings.policies(self.actor.flat)

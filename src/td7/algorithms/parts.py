@@ -117,3 +117,14 @@ class ValueClip:
         """The bounds in use, from what was seen."""
         assign(self.min, self.seen_min, active)
         assign(self.max, self.seen_max, active)
+
+
+def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
+    """What a critic step showed, [S] each, of values [S, 2, B, 1] and their target [S, B, 1]."""
+    return {
+        "value": losses.per_member_mean(q),
+        "value_target": losses.per_member_mean(y),
+        "td_error": losses.per_member_mean((q - y.unsqueeze(1)).abs()),
+        "clip_min": clip.min,
+        "clip_max": clip.max,
+    }

@@ -14,11 +14,17 @@ from torch import Tensor
 
 from td7 import losses
 from td7.algorithms.base import Batch, Learner, stage
-from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
+from td7.algorithms.parts import (
+    ACTOR_VALUES,
+    CriticLoss,
+    TwinCriticConfig,
+    ValueClip,
+    critic_metrics,
+)
 from td7.architectures import Layer, Layout, Network, mlp
 from td7.configs import hyper
 from td7.networks import Parameters, apply, unflatten
-from td7.optimisers import Results, descend_together, trained
+from td7.optimisers import Results, descend_together, states, trained
 from td7.representations import Sale
 from td7.targets import assign, polyak
 from td7.types import Exploration, TaskSpec
@@ -111,11 +117,8 @@ class TD3(Learner):
         self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
     def state(self) -> dict[str, Tensor]:
-        groups = {**self.critics, "actor": self.actor}
         return {
-            **{
-                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
-            },
+            **states(**self.critics, actor=self.actor),
             **{f"target_{name}.parameters": flat for name, flat in self.target_critics.items()},
             "target_actor.parameters": self.target_actor,
             **self.clip.state(),
@@ -180,15 +183,7 @@ class TD3(Learner):
 
         critic_loss, q = descend_together(list(self.critics.values()), loss, active)
         error = q - y.unsqueeze(1)
-        self.record(
-            active,
-            critic_loss=critic_loss,
-            value=losses.per_member_mean(q),
-            value_target=losses.per_member_mean(y),
-            td_error=losses.per_member_mean(error.abs()),
-            clip_min=self.clip.min,
-            clip_max=self.clip.max,
-        )
+        self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
         return self.critic_loss.priority(error)
 
     @stage

@@ -8,18 +8,25 @@ Glossary:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from td7 import losses
 from td7.algorithms.base import Batch, Learner, stage
-from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
+from td7.algorithms.parts import (
+    ACTOR_VALUES,
+    CriticLoss,
+    TwinCriticConfig,
+    ValueClip,
+    critic_metrics,
+)
 from td7.architectures import Layer, Layout, Network, mlp
 from td7.configs import hyper
 from td7.errors import InputError
 from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
-from td7.optimisers import Results, trained
+from td7.optimisers import Results, states, trained
 from td7.representations import OFENet
 from td7.targets import polyak
 from td7.types import Exploration, Task, TaskSpec
@@ -52,7 +59,7 @@ class TD3OFEConfig(TwinCriticConfig):
         at_least=0,
     )
 
-    def for_task(self, task: Task) -> "TD3OFEConfig":
+    def for_task(self, task: Task) -> Self:
         layers = self.ofe_layers or LAYERS.get(task.id.partition("-v")[0], LAYERS_ELSEWHERE)
         predicted = self.ofe_predicted_dims or PREDICTED.get(task.id, 0)
         return replace(self, ofe_layers=layers, ofe_predicted_dims=predicted)
@@ -133,11 +140,8 @@ class TD3OFE(Learner):
         self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
     def state(self) -> dict[str, Tensor]:
-        groups = {"ofe": self.net, "critic": self.critic, "actor": self.actor}
         return {
-            **{
-                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
-            },
+            **states(ofe=self.net, critic=self.critic, actor=self.actor),
             "target_critic.parameters": self.target_critic,
             "target_actor.parameters": self.target_actor,
             **self.clip.state(),
@@ -203,15 +207,7 @@ class TD3OFE(Learner):
 
         critic_loss, q = self.critic.descend(loss, active)
         error = q - y.unsqueeze(1)
-        self.record(
-            active,
-            critic_loss=critic_loss,
-            value=losses.per_member_mean(q),
-            value_target=losses.per_member_mean(y),
-            td_error=losses.per_member_mean(error.abs()),
-            clip_min=self.clip.min,
-            clip_max=self.clip.max,
-        )
+        self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
         return self.critic_loss.priority(error)
 
     @stage

@@ -18,12 +18,18 @@ from torch import Tensor
 
 from td7 import losses
 from td7.algorithms.base import Batch, Learner, stage
-from td7.algorithms.parts import ACTOR_VALUES, CriticLoss, TwinCriticConfig, ValueClip
+from td7.algorithms.parts import (
+    ACTOR_VALUES,
+    CriticLoss,
+    TwinCriticConfig,
+    ValueClip,
+    critic_metrics,
+)
 from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
 from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
-from td7.optimisers import Results, Trained, descend_together, trained
+from td7.optimisers import Results, Trained, descend_together, states, trained
 from td7.representations import Sale
 from td7.targets import assign, polyak
 from td7.types import Exploration, TaskSpec
@@ -240,11 +246,8 @@ class TD7(Learner):
         self._has_slow_encoder = c.learning_target == "slow_next_zs"
 
     def state(self) -> dict[str, Tensor]:
-        groups = {"encoder": self.encoder, "critic": self.critic, "actor": self.actor}
         state = {
-            **{
-                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
-            },
+            **states(encoder=self.encoder, critic=self.critic, actor=self.actor),
             "fixed_encoder.parameters": self.fixed_encoder,
             "target_fixed_encoder.parameters": self.target_fixed_encoder,
             "target_critic.parameters": self.target_critic,
@@ -418,15 +421,7 @@ class TD7(Learner):
     ) -> Tensor | None:
         """Records what a critic step showed; gives back the batch's new priorities."""
         error = q - y.unsqueeze(1)
-        self.record(
-            active,
-            critic_loss=critic_loss,
-            value=losses.per_member_mean(q),
-            value_target=losses.per_member_mean(y),
-            td_error=losses.per_member_mean(error.abs()),
-            clip_min=self.clip.min,
-            clip_max=self.clip.max,
-        )
+        self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
         return self.critic_loss.priority(error)
 
     # -- the actor -----------------------------------------------------------------------------

@@ -1,35 +1,19 @@
 """TQC: SAC with truncated mixtures of quantile critics (the paper's third baseline).
 
 Glossary:
-    z, y        a critic's quantiles, and the targets they learn
-    alpha       the temperature: what entropy is worth
-    log_prob    log pi(a | s)
+    z, y        all critics' quantiles [S, N, B, Q], and the targets they learn [S, B, targets]
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
-import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, stage
-from td7.algorithms.gaussian import (
-    EXPLORATION,
-    Embeddings,
-    MaximumEntropyConfig,
-    critic_network,
-    policy_network,
-    sampled,
-    temperature,
-)
-from td7.architectures import Layout
+from td7.algorithms.gaussian import MaximumEntropyConfig, MaximumEntropyLearner
 from td7.configs import hyper
 from td7.errors import InputError
-from td7.networks import Parameters, apply, unflatten
-from td7.optimisers import Results, trained
-from td7.targets import polyak
-from td7.types import Task, TaskSpec
+from td7.types import Task
 
 
 @dataclass(frozen=True)
@@ -54,7 +38,7 @@ class TQCConfig(MaximumEntropyConfig):
         at_least=-1,
     )
 
-    def for_task(self, task: Task) -> "TQCConfig":
+    def for_task(self, task: Task) -> Self:
         if self.dropped_quantiles >= 0:
             return self
         name = task.id.partition("-v")[0]
@@ -66,174 +50,31 @@ DROPPED = {"HalfCheetah": 0, "Hopper": 5, "Walker2d": 2, "Ant": 2, "Humanoid": 2
 DROPPED_ELSEWHERE = 2
 
 
-class TQC(Learner):
-    metrics = (
-        "critic_loss",
-        "actor_loss",
-        "value",
-        "policy_value",
-        "value_target",
-        "td_error",
-        "entropy",
-        "temperature",
-        "encoder_loss",
-    )
+class TQC(MaximumEntropyLearner):
+    config: TQCConfig
+    correction = staticmethod(losses.tanh_correction_sigmoid)
 
-    def __init__(
-        self,
-        config: TQCConfig,
-        task: TaskSpec,
-        seeds: Sequence[int],
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        super().__init__(config, task, seeds, device, dtype)
-        self.config = c = config.for_task(task.task)
+    def critic_shape(self) -> tuple[tuple[int, ...], int]:
+        """Five of: (s, a) -> 512 -> 512 -> 512 -> 25 quantiles."""
+        c, h = self.config, self.config.critic_hidden_dim
         if c.dropped_quantiles >= c.quantiles:
             raise InputError(
                 f"dropped_quantiles={c.dropped_quantiles} must be below quantiles={c.quantiles}"
             )
-        self.exploration = EXPLORATION
-        self.actor_every = 1
-        self.is_prioritised = False
-        shape = (c.batch_size, task.action_dim)
-        self.noise_shapes = {"next_policy": shape, "policy": shape}
-        dims = (task.state_dim, task.action_dim)
-        h = c.critic_hidden_dim
-        self.critic_network = critic_network(*dims, c, (h, h, h, c.quantiles), heads=c.critics)
-        self.actor_network = policy_network(*dims, c)
-        self.target_entropy = c.target_entropy_per_dimension * task.action_dim
+        return (h, h, h, c.quantiles), c.critics
 
-        start = (seeds, c.learning_rate, device, dtype)
-        self.embeddings = Embeddings(c, task, start)
-        self.policy_network = self.embeddings.policy(self.actor_network)
-        self.target_every = c.target_every
-        self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.actor_network), 2, *start)
-        self.temperature = temperature(len(seeds), c.learning_rate, device, dtype)
-        self.target_critic = self.critic.flat.clone()
+    def bootstrapped(self, next_q: Tensor) -> Tensor:
+        """The smallest of all critics' quantiles."""
+        return losses.truncated(next_q, self.config.critics * self.config.dropped_quantiles)
 
-    def state(self) -> dict[str, Tensor]:
-        groups = {"critic": self.critic, "actor": self.actor, "temperature": self.temperature}
-        return {
-            **{
-                f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()
-            },
-            "target_critic.parameters": self.target_critic,
-            **self.embeddings.state(),
-        }
+    def critic_loss(self, q: Tensor, y: Tensor) -> Tensor:
+        """Quantile Huber of every z_i and y_j."""
+        return losses.quantile_huber(q, y)
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> None:
-        """The critics', the actor's and the temperature's step, and the target critics'."""
-        del train_actor, actors  # every update trains all
-        alpha = self._alpha()
-        if self.embeddings.is_on:
-            self._train_encoder(batch, active)
-        y = self._value_target(batch, noise["next_policy"], alpha)
-        self._train_critics(batch, y, active)
-        log_prob = self._train_actor(batch, noise["policy"], alpha, active)
-        self._train_temperature(log_prob, active)
+    def td_error(self, q: Tensor, y: Tensor) -> Tensor:
+        """Of the mean over critics and quantiles."""
+        return q.mean(dim=(1, 3)) - y.mean(dim=-1)
 
-    @stage
-    def _train_encoder(self, batch: Batch, active: Tensor | None) -> None:
-        self.record(active, encoder_loss=self.embeddings.train(batch, active))
-
-    @stage
-    def _alpha(self) -> Tensor:
-        """[S, 1, 1]"""
-        return self.temperature.parameters["log_alpha"].exp().unsqueeze(-1)
-
-    def _sampled(
-        self, actor: Parameters, reads: Mapping[str, Tensor], noise: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        correction = losses.tanh_correction_sigmoid
-        return sampled(self.actor_network, actor, reads, noise, correction)
-
-    @stage
-    def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
-        """y_j = r + gamma (z'_(j) - alpha log pi(a' | s')), z' the smallest of all quantiles."""
-        c = self.config
-        critic = unflatten(self.critic.layout, self.target_critic)
-        reads = self.embeddings.of_state(batch.next_state, target=True)
-        action, log_prob = self._sampled(self.actor.parameters, reads, noise)
-        x = self.embeddings.with_action(reads, action, target=True)
-        next_z = apply(self.critic_network, critic, **x)
-        kept = losses.truncated(self._per_critic(next_z), c.critics * c.dropped_quantiles)
-        next_value = kept - alpha * log_prob
-        return losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
-
-    def _per_critic(self, z: Tensor) -> Tensor:
-        """[S, N, B, Q], also of a single critic."""
-        return z.view(z.shape[0], self.config.critics, -1, self.config.quantiles)
-
-    @stage
-    def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> None:
-        """Quantile Huber of every z_i and y_j; then the target critics take a step after them."""
-        x = self.embeddings.with_action(self.embeddings.of_state(batch.state), batch.action)
-
-        def loss(critic: Parameters) -> Results:
-            z = apply(self.critic_network, critic, **x)
-            z = self._per_critic(z)
-            return losses.quantile_huber(z, y), z
-
-        critic_loss, z = self.critic.descend(loss, active)
-        polyak(self.target_critic, self.critic.flat, self.config.target_rate, active)
-        mean_error = z.mean(dim=(1, 3)) - y.mean(dim=-1)
-        self.record(
-            active,
-            critic_loss=critic_loss,
-            value=losses.per_member_mean(z),
-            value_target=losses.per_member_mean(y),
-            td_error=losses.per_member_mean(mean_error.abs()),
-        )
-
-    @stage
-    def _train_actor(
-        self, batch: Batch, noise: Tensor, alpha: Tensor, active: Tensor | None
-    ) -> Tensor:
-        """alpha log pi(a | s) - E[z(s, a)] over critics and quantiles; gives back log pi."""
-        critic = self.critic.parameters
-        reads = self.embeddings.of_state(batch.state)
-
-        def loss(actor: Parameters) -> Results:
-            action, log_prob = self._sampled(actor, reads, noise)
-            x = self.embeddings.with_action(reads, action)
-            z = apply(self.critic_network, critic, **x)
-            q = self._per_critic(z).mean(dim=(1, 3)).unsqueeze(-1)
-            return losses.per_member_mean(alpha * log_prob - q), q, log_prob
-
-        actor_loss, q, log_prob = self.actor.descend(loss, active)
-        self.record(
-            active,
-            actor_loss=actor_loss,
-            policy_value=losses.per_member_mean(q),
-            entropy=-losses.per_member_mean(log_prob),
-        )
-        stopped: Tensor = log_prob
-        return stopped
-
-    @stage
-    def _train_temperature(self, log_prob: Tensor, active: Tensor | None) -> None:
-        """-log alpha E[log pi + target entropy]."""
-
-        def loss(parameters: Parameters) -> Results:
-            log_alpha = parameters["log_alpha"].squeeze(-1)
-            return (losses.temperature_loss(log_alpha, log_prob, self.target_entropy),)
-
-        self.temperature.descend(loss, active)
-        self.record(active, temperature=self._alpha().flatten())
-
-    def copy_targets(self, active: Tensor | None) -> None:
-        """SALE's fixed encoders; the target critics take a step with every update."""
-        self.embeddings.copy(active)
-
-    def policies(self) -> Tensor:
-        return self.embeddings.policies(self.actor.flat)
+    def climbed(self, q: Tensor) -> Tensor:
+        """E[z(s, a)] over critics and quantiles."""
+        return q.mean(dim=(1, 3)).unsqueeze(-1)
