@@ -275,7 +275,8 @@ def test_stopped_by_a_signal(
     assert line == f"td7: stopped by {signum.name}; `td7 resume {runner.path}` goes on exactly"
     assert "000001" in runner.snapshots()
     members = json.loads((newest(runner.path) / "members.json").read_text())
-    assert 0 < members["members"][0]["steps"] < STEPS
+    # In the middle of the run; with workers, either seed may be ahead of the other.
+    assert 0 < sum(member["steps"] for member in members["members"]) < 2 * STEPS
     runner.finish("--workers", str(workers))
     assert differences(contents(runner.path), uninterrupted) == []
 
