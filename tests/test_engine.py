@@ -17,6 +17,7 @@ from td7.types import RowLayout, Task, TaskSpec
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 LAYOUT = RowLayout(5, 2)
+SMALL = TD7Config(embedding_dim=8, hidden_dim=16, batch_size=32, target_every=20)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
@@ -26,9 +27,9 @@ def build(
     dtype: torch.dtype = torch.float64,
     members: int = 3,
     *,
+    config: TD7Config = SMALL,
     rows_on_host: bool = False,
 ) -> Engine:
-    config = TD7Config(embedding_dim=8, hidden_dim=16, batch_size=32, target_every=20)
     where = torch.device(device)
     learner = TD7(config, TASK, range(members), where, dtype)
     replay = Replay(LAYOUT, 300, members, where, dtype, rows_on_host=rows_on_host)
@@ -182,6 +183,23 @@ def test_masked_members_stay_bit_identical_in_a_graph() -> None:
         assert torch.equal(tensor[1:], before[name][1:]), name
     for name in ("encoder.parameters", "critic.parameters", "actor.parameters", "leaves"):
         assert not torch.equal(after[name][0], before[name][0]), name
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_a_gpu_repeats_itself_bit_for_bit() -> None:
+    """Ten members at the paper's sizes in float32, however their updates are divided."""
+    config = TD7Config(target_every=20)
+    once, again = (build("graph", "cuda", torch.float32, 10, config=config) for _ in range(2))
+    counts = range(30, 60, 3)
+    run(once, counts)
+    parts = [7] * 10, [0, 13] * 5
+    for wanted in (*parts, [n - a - b for n, a, b in zip(counts, *parts, strict=True)]):
+        run(again, wanted)
+    found, expected = tensors(again), tensors(once)
+    assert again.updates == once.updates
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
 
 
 @needs_gpu
