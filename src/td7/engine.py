@@ -129,6 +129,28 @@ class Fetch:
         return array
 
 
+class Program:
+    """Work on the device as one CUDA graph, and who takes part in it."""
+
+    def __init__(self, slots: Sequence[Slot], members: int, device: torch.device) -> None:
+        # Of every slot: who takes part, and whose actor is trained.
+        self.masks = torch.zeros(len(slots), 2, members, device=device, dtype=torch.bool)
+        self.stores = torch.zeros(members, device=device, dtype=torch.bool)
+        self.graph = torch.cuda.CUDAGraph()
+        self._given: list[Slot] | None = None
+
+    def give(self, slots: Sequence[Slot]) -> None:
+        """Who takes part from the next replay on; the copy waits for those before it."""
+        if self._given == slots:
+            return
+        masks = np.zeros(self.masks.shape, np.bool_)
+        for mask, slot in zip(masks, slots, strict=True):
+            mask[0, slot.members] = True
+            mask[1, slot.actors or []] = True
+        self.masks.copy_(torch.from_numpy(masks).pin_memory(), non_blocking=True)
+        self._given = list(slots)
+
+
 class Engine:
     """Runs updates of stacked members, each on its own clock. The host knows every count."""
 
@@ -162,6 +184,9 @@ class Engine:
         layout = replay.layout
         self._splits = [layout.width, layout.state_dim, layout.action_dim]
         self._inbox = torch.zeros(members, sum(self._splits), device=like.device)
+        self._inbox_host = self._inbox
+        if like.device.type == "cuda":
+            self._inbox_host = torch.zeros(self._inbox.shape, pin_memory=True)
         self._outbox = torch.zeros(members, layout.action_dim, device=like.device)
 
         self._update_stage: Callable[..., Any] = self._update
@@ -183,10 +208,7 @@ class Engine:
             self._look_stage = _compiled(self._look_for_faults)
             self._store_stage = _compiled(self._store)
             self._act_stage = _compiled(self._act)
-        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        # Who takes part in a slot, and whose actor is trained in it, for graphs to read.
-        self._masks = torch.zeros(self.unit, 2, members, device=like.device, dtype=torch.bool)
-        self._stores = torch.zeros(members, device=like.device, dtype=torch.bool)
+        self._programs: dict[Hashable, Program] = {}
         self._ahead: deque[torch.cuda.Event] = deque()
 
     def state(self) -> dict[str, Tensor]:
@@ -218,10 +240,7 @@ class Engine:
             members = [m for m in everyone if begin[m] <= i < end[m]]
             slots.append(Slot(members, members if i % k == k - 1 else None))
         if self.mode == "graph":
-            self._set_masks(slots)
-            self._replay(
-                tuple(slot.actors is not None for slot in slots), self._masked_updates, slots
-            )
+            self._replay(self._masked_updates, slots)
         else:
             self._updates(slots)
         self._count_updates([end[m] - begin[m] for m in everyone])
@@ -239,8 +258,7 @@ class Engine:
         slots = [Slot(members, due or None)] if members else []
         self._fill_inbox(rows, states, noise)
         if self.mode == "graph":
-            self._set_masks(slots)
-            self._replay((bool(members), bool(due)), self._masked_step, slots)
+            self._replay(self._masked_step, slots)
         else:
             self._store_stage(None)
             self._updates(slots)
@@ -258,10 +276,9 @@ class Engine:
         return Fetch(self._outbox).value()
 
     def _fill_inbox(self, *parts: Float32) -> None:
-        packed = torch.from_numpy(np.concatenate(parts, axis=1))
-        if self._inbox.device.type == "cuda":
-            packed = packed.pin_memory()
-        self._inbox.copy_(packed, non_blocking=True)
+        np.concatenate(parts, axis=1, out=self._inbox_host.numpy())
+        if self._inbox_host is not self._inbox:
+            self._inbox.copy_(self._inbox_host, non_blocking=True)
 
     def _count_updates(self, done: Sequence[int]) -> bool:
         """And whether targets were due to be copied."""
@@ -337,62 +354,50 @@ class Engine:
 
     # -- CUDA graphs ---------------------------------------------------------------------------
 
-    def _set_masks(self, slots: Sequence[Slot]) -> None:
-        """For the graph that is replayed next; the copy waits for those before it."""
-        if slots:
-            masks = torch.stack(
-                [
-                    torch.stack([self._row(slot.members), self._row(slot.actors or [])])
-                    for slot in slots
-                ]
-            )
-            self._masks[: len(slots)].copy_(masks.pin_memory(), non_blocking=True)
-        self._stores.fill_(True)
-
     def _replay(
-        self, name: Hashable, work: Callable[[Sequence[Slot]], None], slots: Sequence[Slot]
+        self, work: Callable[[Program, Sequence[Slot]], None], slots: Sequence[Slot]
     ) -> None:
         """The work as one CUDA graph, captured the first time."""
-        if name not in self._graphs:
-            masks = self._masks.clone()
-            self._graphs[name] = self._capture(lambda: work(slots))
-            self._masks.copy_(masks)
-            self._stores.fill_(True)
+        name = (work.__name__, *(slot.actors is not None for slot in slots))
+        if name not in self._programs:
+            self._programs[name] = self._capture(work, slots)
+        program = self._programs[name]
         if len(self._ahead) >= AHEAD:
             self._ahead.popleft().synchronize()
-        self._graphs[name].replay()
+        program.give(slots)
+        program.graph.replay()
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._ahead.append(event)
 
-    def _capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Capturing changes nothing: no slot is anyone's, nothing is stored."""
-        self._masks.zero_()
-        self._stores.zero_()
+    def _capture(
+        self, work: Callable[[Program, Sequence[Slot]], None], slots: Sequence[Slot]
+    ) -> Program:
+        """Capturing changes nothing: no slot is anyone's yet, nothing is stored."""
+        program = Program(slots, len(self.seeds), self._count.device)
         self.learner.lanes = CudaLanes()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # compiles, and lets libraries set themselves up
-            work()
-            work()
+            work(program, slots)
+            work(program, slots)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            work()
-        return graph
+        with torch.cuda.graph(program.graph):
+            work(program, slots)
+        program.stores.fill_(True)
+        return program
 
-    def _masked_updates(self, slots: Sequence[Slot]) -> None:
-        """Who takes part is read from `_masks`; the slots only say which of them train actors."""
-        for i, slot in enumerate(slots):
-            active, actors = self._masks[i]
+    def _masked_updates(self, program: Program, slots: Sequence[Slot]) -> None:
+        """Who takes part is read from the masks; the slots only say which of them train actors."""
+        for (active, actors), slot in zip(program.masks, slots, strict=True):
             self._update(active, actors, train_actor=slot.actors is not None)
         self.learner.lanes.join()
         self._look_stage()
 
-    def _masked_step(self, slots: Sequence[Slot]) -> None:
-        self._store_stage(self._stores)
-        self._masked_updates(slots)
+    def _masked_step(self, program: Program, slots: Sequence[Slot]) -> None:
+        self._store_stage(program.stores)
+        self._masked_updates(program, slots)
         self._act_stage()
 
     # -- what the host asks for ----------------------------------------------------------------

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from td7.collection import EvaluationDone
-from td7.stepping import Live, Stepped, stepper
-from td7.training import Member, Training
+from td7.stepping import Live, stepper
+from td7.training import Member, RunConfig, Training
 from td7.types import AnyFloat, Float32
 
 LOOK_EVERY = 50  # time steps between two looks at what evaluators have done
@@ -24,21 +24,20 @@ LOOK_EVERY = 50  # time steps between two looks at what evaluators have done
 class LockstepTraining(Training):
     """Acting is batched over members, environments step in parallel processes if there are any."""
 
-    def __init__(self, *arguments: Any, workers: int, **options: Any) -> None:
+    def __init__(self, config: RunConfig, *arguments: Any, workers: int, **options: Any) -> None:
         evaluators = max(1, workers // 3) if workers else 0
         self._actions: list[list[Float32]] = []  # of each member's current episode
-        super().__init__(*arguments, workers=evaluators, **options)
+        super().__init__(config, *arguments, workers=evaluators, **options)
         if not self._actions:
             self._actions = [[] for _ in self.members]
         try:
             live = [self._live(m) for m in range(len(self.members))]
-            self._stepper = stepper(
-                self.config.task, self.config.seeds, live, max(0, workers - evaluators)
-            )
+            steppers = max(0, workers - evaluators)
+            self._stepper = stepper(config.task, config.seeds, live, self.spec, steppers)
             self._opened.callback(self._stepper.close)
             now = self._stepper.now()
-            self._check_replayed(now)
-            self._next_actions = self.engine.act(*map(np.stack, zip(*now, strict=True)))
+            self._check_replayed(now.state)
+            self._next_actions = self.engine.act(now.state, now.noise)
         except BaseException:
             self.close()
             raise
@@ -53,9 +52,9 @@ class LockstepTraining(Training):
             np.stack(actions) if actions else np.zeros((0, size), np.float32),
         )
 
-    def _check_replayed(self, now: list[tuple[Float32, Float32]]) -> None:
+    def _check_replayed(self, states: Float32) -> None:
         """Actions played again must have led to the state that the replay holds."""
-        for m, (state, _) in enumerate(now):
+        for m, state in enumerate(states):
             if self._actions[m]:
                 place = (self.replay.added[m] - 1) % self.replay.capacity
                 row = self.replay.rows[m, place].cpu().numpy()
@@ -85,44 +84,36 @@ class LockstepTraining(Training):
         """One time step of every member, and one update of those that are past exploring."""
         begin = time.perf_counter()
         c = self.config.hyperparameters
-        results = self._stepper.step(
+        stepped = self._stepper.step(
             self._next_actions,
             [member.steps + 1 < c.random_steps for member in self.members],
         )
         self.clock.add("collect", time.perf_counter() - begin)
         with self.clock.phase("update"):
-            for m, result in enumerate(results):
-                self._take_result(m, result)
+            self._keep_actions(stepped.row)
             learning = [m for m, member in enumerate(self.members) if member.learns]
             self._next_actions = self.engine.step(
-                np.stack([result.row for result in results]),
-                np.stack([result.state for result in results]),
-                np.stack([result.noise for result in results]),
-                learning,
+                stepped.row, stepped.state, stepped.noise, learning
             )
-            for m, result in enumerate(results):
-                if result.ended:
-                    member = self.members[m]
-                    member.learns = member.steps >= c.random_steps
+            for m in np.flatnonzero(stepped.ended).tolist():
+                self._end_episode(m, float(stepped.episode_return[m]), int(stepped.length[m]))
         for m in learning:
             self._fetch_metrics_if_due(m)
 
-    def _take_result(self, m: int, result: Stepped) -> None:
-        member = self.members[m]
-        member.steps += 1
+    def _keep_actions(self, rows: Float32) -> None:
         begin = self.spec.state_dim
-        self._actions[m].append(result.row[begin : begin + self.spec.action_dim])
-        if result.ended:
-            row = (
-                member.seed,
-                member.steps,
-                member.episodes,
-                repr(result.episode_return),
-                result.length,
-            )
-            self.folder.tables["episodes"].append([row])
-            member.episodes += 1
-            self._actions[m] = []
+        actions = rows[:, begin : begin + self.spec.action_dim].copy()
+        for member, kept, action in zip(self.members, self._actions, actions, strict=True):
+            member.steps += 1
+            kept.append(action)
+
+    def _end_episode(self, m: int, episode_return: float, length: int) -> None:
+        member = self.members[m]
+        row = (member.seed, member.steps, member.episodes, repr(episode_return), length)
+        self.folder.tables["episodes"].append([row])
+        member.episodes += 1
+        member.learns = member.steps >= self.config.hyperparameters.random_steps
+        self._actions[m] = []
 
     def _test_policy(self, m: int) -> AnyFloat:
         return self.engine.fetch_policy(m).value()

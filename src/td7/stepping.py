@@ -4,20 +4,24 @@ No torch here: worker processes import this module.
 """
 
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from ctypes import c_byte
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import RawArray
 from multiprocessing.util import Finalize
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from td7.environments import make, own_words
 from td7.errors import RunError
 from td7.evaluation import check_finite
 from td7.processes import Script, death, end, start
 from td7.streams import Stream, derived_seed, generator
-from td7.types import Float32, RowLayout, Task
+from td7.types import Float32, RowLayout, Task, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,14 @@ class Live:
 
 
 class Stepped(NamedTuple):
-    """What one time step of a member led to."""
+    """What a time step led to, a row a member; the next time step writes over it."""
 
-    row: Float32  # the transition
+    row: Float32  # [S, width]: transitions
     state: Float32  # what to act on next: of the next episode, where this one ended
     noise: Float32  # standard normals to explore with
-    ended: bool
-    episode_return: float  # so far
-    length: int
+    ended: NDArray[np.bool_]
+    episode_return: NDArray[np.float64]  # so far
+    length: NDArray[np.int64]
 
 
 class LiveEpisodes:
@@ -84,17 +88,19 @@ class LiveEpisodes:
         self._draw()
         return row, terminated or truncated
 
-    def now(self) -> tuple[Float32, Float32]:
+    def show(self, place: Any) -> None:
         """The state to act on, and the noise to explore with."""
-        return self._state.astype(np.float32), self._noise
+        place["state"] = self._state
+        place["noise"] = self._noise
 
-    def step(self, action: Float32, *, next_is_random: bool) -> Stepped:
+    def step(self, place: Any) -> None:
         """One time step; where the episode ends, the next one begins."""
-        row, ended = self._step(self._chosen if self._is_random else action)
-        episode_return, length = self._return, self._length
-        if ended:
-            self._begin(self._episode + 1, is_random=next_is_random)
-        return Stepped(row, *self.now(), ended, episode_return, length)
+        action = self._chosen if self._is_random else place["action"]
+        place["row"], place["ended"] = self._step(action)
+        place["episode_return"], place["length"] = self._return, self._length
+        if place["ended"]:
+            self._begin(self._episode + 1, is_random=bool(place["next_is_random"]))
+        self.show(place)
 
     def close(self) -> None:
         self._environment.close()
@@ -103,109 +109,157 @@ class LiveEpisodes:
         return f"seed {self._seed}, episode {self._episode}"
 
 
-class Stepper(Protocol):
+def places(spec: TaskSpec) -> np.dtype[np.void]:
+    """A member's place on the board that it and the learner share: what a step takes and gives."""
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    return np.dtype(
+        [
+            ("action", np.float32, layout.action_dim),
+            ("next_is_random", np.bool_),
+            ("row", np.float32, layout.width),
+            ("state", np.float32, layout.state_dim),
+            ("noise", np.float32, layout.action_dim),
+            ("ended", np.bool_),
+            ("episode_return", np.float64),
+            ("length", np.int64),
+        ]
+    )
+
+
+class Stepper(ABC):
     """All members' environments, each a time step at a time."""
 
-    def now(self) -> list[tuple[Float32, Float32]]:
-        """A member's state to act on, and noise to explore with."""
-        ...
+    def __init__(self, board: NDArray[np.void]) -> None:
+        self._board = board
+        self._stepped = Stepped(*(board[name] for name in Stepped._fields))
 
-    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> list[Stepped]:
+    def now(self) -> Stepped:
+        """Where the members are: their states to act on and noise to explore with."""
+        self.look()
+        return self._stepped
+
+    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> Stepped:
         """actions [S, action_dim], in [-1, 1]."""
-        ...
+        self._board["action"] = actions
+        self._board["next_is_random"] = next_is_random
+        self.advance()
+        return self._stepped
 
+    @abstractmethod
+    def look(self) -> None:
+        """Fills in states and noise."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """One time step, from the board and to it."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
 
-class StepperInProcess:
+class StepperInProcess(Stepper):
     """One member after the other."""
 
-    def __init__(self, task: Task, seeds: Sequence[int], live: Sequence[Live]) -> None:
+    def __init__(
+        self, task: Task, seeds: Sequence[int], live: Sequence[Live], board: NDArray[np.void]
+    ) -> None:
+        super().__init__(board)
         self._members = []
         for seed, where in zip(seeds, live, strict=True):
             with own_words(f"seed {seed}, episode {where.episode}"):
                 self._members.append(LiveEpisodes(task, seed, where))
 
-    def now(self) -> list[tuple[Float32, Float32]]:
-        return [member.now() for member in self._members]
+    def look(self) -> None:
+        for member, place in zip(self._members, self._board, strict=True):
+            member.show(place)
 
-    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> list[Stepped]:
-        results = []
-        for member, action, is_random in zip(self._members, actions, next_is_random, strict=True):
+    def advance(self) -> None:
+        for member, place in zip(self._members, self._board, strict=True):
             with own_words(str(member)):
-                results.append(member.step(action, next_is_random=is_random))
-        return results
+                member.step(place)
 
     def close(self) -> None:
         for member in self._members:
             member.close()
 
 
-class StepperPool:
-    """Members spread over processes, which step at the same time."""
+class StepperPool(Stepper):
+    """Members spread over processes, which step at the same time, on a board in shared memory."""
 
     def __init__(
-        self, task: Task, seeds: Sequence[int], live: Sequence[Live], processes: int
+        self, task: Task, seeds: Sequence[int], live: Sequence[Live], spec: TaskSpec, processes: int
     ) -> None:
-        self._shares = [range(i, len(seeds), processes) for i in range(processes)]
+        dtype = places(spec)
+        memory = RawArray(c_byte, len(seeds) * dtype.itemsize)
+        super().__init__(np.frombuffer(memory, dtype))  # type: ignore[call-overload]
         script = Script.current()
-        given = [(task, [seeds[m] for m in s], [live[m] for m in s], script) for s in self._shares]
+        given = []
+        for i in range(processes):
+            share = slice(i, None, processes)
+            given.append((task, seeds[share], live[share], memory, dtype, share, script))
         self._workers = start(_step_for, given, "td7-stepper")
         self._end = Finalize(self, end, (self._workers,), exitpriority=0)
-        self._members = len(seeds)
 
-    def now(self) -> list[tuple[Float32, Float32]]:
-        return self._ask([None] * len(self._workers))
+    def look(self) -> None:
+        self._ask(SHOW)
 
-    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> list[Stepped]:
-        requests = [(actions[s], [next_is_random[m] for m in s]) for s in self._shares]
-        return self._ask(requests)
+    def advance(self) -> None:
+        self._ask(STEP)
 
-    def _ask(self, requests: Sequence[Any]) -> list[Any]:
-        """Every worker's answers, in the order of the members."""
+    def _ask(self, request: bytes) -> None:
+        """Has every worker do it; each answers with what went wrong, if anything did."""
         try:
-            for worker, request in zip(self._workers, requests, strict=True):
-                worker.connection.send(request)
-            answers = []
             for worker in self._workers:
-                answers.append(worker.connection.recv())
+                worker.connection.send_bytes(request)
+            wrong = []
+            for worker in self._workers:
+                wrong.append(worker.connection.recv_bytes())
         except (EOFError, OSError):
             raise death(worker, "a time step") from None
-        found: list[Any] = [None] * self._members
-        for share, answer in zip(self._shares, answers, strict=True):
-            if isinstance(answer, str):
-                raise RunError(answer)
-            for m, result in zip(share, answer, strict=True):
-                found[m] = result
-        return found
+        for error in filter(None, wrong):
+            raise RunError(error.decode())
 
     def close(self) -> None:
         self._end()
 
 
+SHOW, STEP = b"show", b"step"
+
+
 def _step_for(
-    connection: Connection, task: Task, seeds: Sequence[int], live: Sequence[Live], script: Script
+    connection: Connection,
+    task: Task,
+    seeds: Sequence[int],
+    live: Sequence[Live],
+    memory: Any,
+    dtype: np.dtype[np.void],
+    share: slice,
+    script: Script,
 ) -> None:
-    """A stepping process: actions in, what they led to out, until the pipe closes."""
+    """A stepping process: does what it is asked for until the pipe closes."""
     script.make_known(task)
+    board = np.frombuffer(memory, dtype)[share]
     stepper: StepperInProcess | None = None
     try:
         while True:
-            request = connection.recv()
+            request = connection.recv_bytes()
+            answer = b""
             try:
-                stepper = stepper or StepperInProcess(task, seeds, live)
-                answer: Any = stepper.now() if request is None else stepper.step(*request)
+                stepper = stepper or StepperInProcess(task, seeds, live, board)
+                stepper.advance() if request == STEP else stepper.look()
             except RunError as error:
                 traceback.print_exc()
-                answer = str(error)
-            connection.send(answer)
+                answer = str(error).encode()
+            connection.send_bytes(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         if stepper is not None:
             stepper.close()
 
 
-def stepper(task: Task, seeds: Sequence[int], live: Sequence[Live], processes: int) -> Stepper:
+def stepper(
+    task: Task, seeds: Sequence[int], live: Sequence[Live], spec: TaskSpec, processes: int
+) -> Stepper:
     """Stepping processes, or none at all for 0."""
     if processes:
-        return StepperPool(task, seeds, live, min(processes, len(seeds)))
-    return StepperInProcess(task, seeds, live)
+        return StepperPool(task, seeds, live, spec, min(processes, len(seeds)))
+    return StepperInProcess(task, seeds, live, np.zeros(len(seeds), places(spec)))
