@@ -21,7 +21,8 @@ SOURCE = ROOT / "src" / "td7"
 # Each module may import only those above it.
 ORDER = [
     *("errors", "files", "statistics", "paper", "types", "streams", "configs", "architectures"),
-    *("environments", "actors", "evaluation", "processes", "collection", "stepping", "policies"),
+    *("environments", "datasets", "fetching", "actors", "evaluation", "processes", "collection"),
+    *("stepping", "policies"),
     *("videos", "targets", "networks", "losses", "optimisers", "representations", "checkpoints"),
     *("algorithms.base", "algorithms.gaussian", "algorithms.parts", "algorithms.sac"),
     *("algorithms.td3", "algorithms.td3_ofe", "algorithms.td7", "algorithms.tqc", "algorithms"),
