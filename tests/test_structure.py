@@ -25,7 +25,8 @@ ORDER = [
     *("stepping", "policies"),
     *("videos", "targets", "networks", "losses", "optimisers", "representations", "checkpoints"),
     *("algorithms.base", "algorithms.gaussian", "algorithms.parts", "algorithms.sac"),
-    *("algorithms.td3", "algorithms.td3_ofe", "algorithms.td7", "algorithms.tqc", "algorithms"),
+    *("algorithms.td3", "algorithms.td3_ofe", "algorithms.td7", "algorithms.tqc"),
+    *("algorithms.td3_bc", "algorithms.cql", "algorithms.iql", "algorithms.xql", "algorithms"),
     *(
         "studies.base",
         "studies.ablation",
@@ -34,7 +35,8 @@ ORDER = [
         "studies.design",
     ),
     *("studies.extrapolation", "studies.online", "studies", "replay", "engine", "runs"),
-    *("snapshots", "progress", "training", "asynchronous", "lockstep", "plain", "peers", "bench"),
+    *("snapshots", "progress", "training", "asynchronous", "lockstep", "offline"),
+    *("plain", "peers", "bench"),
     *("report", "api", "cli", "__main__"),
 ]
 

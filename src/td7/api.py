@@ -8,6 +8,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -16,17 +18,19 @@ import pandas as pd
 
 from td7 import policies, runs
 from td7.configs import check, hyper, named, parse, parse_as, with_values
-from td7.environments import describe, make
+from td7.environments import ActionMap, describe, make
 from td7.errors import InputError, unknown
 from td7.evaluation import evaluate as play
 from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
 if TYPE_CHECKING:
-    from td7.algorithms.base import OnlineConfig
+    from td7.algorithms import Algorithm
+    from td7.algorithms.base import LearnerConfig
     from td7.bench import EndToEnd
+    from td7.datasets import Dataset
     from td7.progress import Progress
-    from td7.training import RunConfig
+    from td7.training import Given, RunConfig, Training
 
 
 WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
@@ -39,18 +43,28 @@ class TrainOptions:
 
     algorithm: str = hyper("", "which algorithm; `td7 list algorithms`", group="What")
     variant: str = hyper("", "a row of a study, STUDY/LABEL; `td7 list studies`", group="What")
-    env: str = hyper("", "Gymnasium id of the task; `td7 list tasks`", group="What")
+    env: str = hyper(
+        "", "Gymnasium id of the task; `td7 list tasks` (of a dataset: its own)", group="What"
+    )
     env_kwargs: Any = hyper(
         (), "what the task is made with, e.g. max_episode_steps=200", group="What"
     )
-    steps: int = hyper(1_000_000, "environment steps, a seed", group="What", at_least=1)
+    dataset: str = hyper(
+        "",
+        "learn from data instead of collecting it: a D4RL file, a Minari id or folder",
+        group="What",
+    )
+    steps: int = hyper(
+        1_000_000,
+        "environment steps, a seed; with --dataset, updates",
+        group="What",
+        at_least=1,
+    )
     seeds: Any = hyper("0", "e.g. 0-9 or 0,3,7; they are trained side by side", group="What")
     set: Any = hyper(
         (), "hyperparameters, e.g. batch_size=128; `td7 train --help` lists them", group="What"
     )
-    evaluate_every: int = hyper(
-        5_000, "environment steps between evaluations", group="Evaluation", at_least=1
-    )
+    evaluate_every: int = hyper(5_000, "steps between evaluations", group="Evaluation", at_least=1)
     evaluation_episodes: int = hyper(10, "episodes an evaluation", group="Evaluation", at_least=1)
     metrics_every: int = hyper(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1
@@ -163,12 +177,14 @@ train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for he
 
 def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     """A new run: everything is checked before anything is written."""
-    config = run_config(options)
+    dataset = read_dataset(options) if options.dataset else None
+    config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
     check_memory(config, spec)
     kind = config.variant or config.algorithm
-    path = Path(options.out) if options.out else _default_folder(kind, options.env)
+    what = dataset.name if dataset else config.task.id
+    path = Path(options.out) if options.out else _default_folder(kind, what)
     record = {
         **config.to_json(),
         "versions": runs.versions(),
@@ -177,7 +193,30 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     runs.create(path, record)
-    return _run(config, spec, path, record, workers, options, shown)
+    return _run(config, spec, path, record, workers, options, dataset, shown)
+
+
+def read_dataset(options: TrainOptions) -> "Dataset":
+    """The data to learn from, with actions in [-1, 1] by the task's bounds."""
+    from td7 import datasets
+
+    given = options.env
+    task = Task(given, environment_kwargs(options.env_kwargs)) if given else None
+    spec = describe(task) if task else None
+    bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
+    dataset = datasets.read(options.dataset, bounds=bounds)
+    if spec is None:
+        if not dataset.task_id:
+            raise InputError(f"{options.dataset} does not say its task: give --env")
+        spec = describe(Task(dataset.task_id))
+    for name in ("state_dim", "action_dim"):
+        theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
+        if theirs != ours:
+            what = name.replace("_dim", "s")
+            raise InputError(
+                f"{options.dataset} has {what} of {theirs} numbers, {spec.task.id} of {ours}"
+            )
+    return dataset
 
 
 def bench_run(
@@ -210,13 +249,14 @@ def bench_run(
         )
 
 
-def run_config(options: TrainOptions) -> "RunConfig":
+def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunConfig":
     """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
     from td7.studies import variant
     from td7.training import RunConfig
 
-    if not options.env:
+    env = options.env or (dataset.task_id if dataset else "")
+    if not env:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     name, settings = options.algorithm or "td7", dict(_settings(options.set))
     if options.variant:
@@ -231,10 +271,16 @@ def run_config(options: TrainOptions) -> "RunConfig":
                 raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
         settings = {**settings, **row.settings}
     chosen = algorithm(name)
-    task = Task(options.env, environment_kwargs(options.env_kwargs))
+    task = Task(env, environment_kwargs(options.env_kwargs))
+    if dataset:
+        settings = _offline_settings(chosen, settings)
+    elif not chosen.online:
+        raise InputError(f"{chosen.name} learns from data: give --dataset")
     hyperparameters = with_values(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
-    updates = options.steps - hyperparameters.random_steps
+    updates = options.steps
+    if not dataset:
+        updates -= hyperparameters.random_steps  # type: ignore[attr-defined]  # an OnlineConfig
     return RunConfig(
         algorithm=chosen.name,
         variant=options.variant,
@@ -250,7 +296,33 @@ def run_config(options: TrainOptions) -> "RunConfig":
         precision=one_of("precision", options.precision, ("float32", "float64")),
         engine=choose_engine(options.engine, device, updates),
         threads=choose_threads(options.threads, hyperparameters),
+        dataset=_given(dataset) if dataset else None,
     )
+
+
+def _offline_settings(chosen: "Algorithm", settings: Mapping[str, Any]) -> dict[str, Any]:
+    """With what the algorithm changes for given data; what only collecting needs is refused."""
+    from td7.algorithms import ALGORITHMS
+    from td7.algorithms.base import ONLINE_GROUPS
+
+    if chosen.offline is None:
+        allowed = ", ".join(a.name for a in ALGORITHMS.values() if a.offline is not None)
+        raise InputError(f"{chosen.name} does not learn from a dataset; allowed: {allowed}")
+    defaults = with_values(chosen.config, chosen.offline)
+    for f in dataclasses.fields(defaults):
+        if f.name in settings and f.metadata["group"] in ONLINE_GROUPS:
+            given, own = settings[f.name], getattr(defaults, f.name)
+            if parse_as(chosen.config, f.name, given) != own:
+                raise InputError(f"{f.name}={given} is of no use with --dataset: data are given")
+    return {**chosen.offline, **settings}
+
+
+def _given(dataset: "Dataset") -> "Given":
+    from td7.training import Given
+
+    path = Path(dataset.source)  # a whole path is right from elsewhere, too; an id stays as it is
+    source = str(path.resolve()) if path.exists() else dataset.source
+    return Given(source, len(dataset.rows), sha256(dataset.rows.data).hexdigest())
 
 
 def _settings(given: Any) -> Mapping[str, Any]:
@@ -262,6 +334,7 @@ def resume(
     path: str | Path,
     *,
     steps: int | None = None,
+    dataset: str | None = None,
     set: Any = (),  # the option's name
     workers: int | str = "auto",
     snapshot_every: float = 5.0,
@@ -269,6 +342,7 @@ def resume(
 ) -> Run:
     """Goes on with a run that was stopped, exactly; `steps` may extend it.
 
+    `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
     from td7.training import RunConfig, check_same
@@ -279,13 +353,19 @@ def resume(
         task, hyperparameters = record["task"], dict(record["hyperparameters"])
         values = {"env": task["id"], "env_kwargs": task["kwargs"], "set": hyperparameters}
         for f in dataclasses.fields(RunConfig):
-            if f.name not in ("task", "hyperparameters"):
+            if f.name not in ("task", "hyperparameters", "dataset"):
                 values[f.name] = record[f.name]
+        given_before = record["dataset"]
+        if given_before:
+            values["dataset"] = dataset or given_before["source"]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
     how = {"workers": workers, "snapshot_every": snapshot_every, "quiet": quiet}
     options = train_options({**values, **how})
-    config = run_config(options)
+    data = read_dataset(options) if options.dataset else None
+    config = run_config(options, data)
+    if config.dataset and config.dataset.sha256 != given_before["sha256"]:
+        raise InputError(f"{options.dataset} does not hold the data that {path} began with")
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     given = _settings(set)
     if given:
@@ -300,7 +380,7 @@ def resume(
         config = dataclasses.replace(config, steps=steps)
     spec = describe(config.task)
     check_memory(config, spec)
-    return _run(config, spec, path, record, workers, options)
+    return _run(config, spec, path, record, workers, options, data)
 
 
 def _run(
@@ -310,20 +390,26 @@ def _run(
     record: Mapping[str, Any],
     workers: int,
     options: TrainOptions,
+    dataset: "Dataset | None",
     shown: "Progress | None" = None,
 ) -> Run:
     import torch
 
     from td7.asynchronous import AsynchronousTraining
     from td7.lockstep import LockstepTraining
+    from td7.offline import OfflineTraining
     from td7.progress import progress
     from td7.replay import required_bytes
 
     shown = shown or progress(quiet=options.quiet)
     threads_before = torch.get_num_threads()
     torch.set_num_threads(config.threads)
-    has_checkpoints = config.hyperparameters.checkpoint_rule is not None
-    loop = AsynchronousTraining if has_checkpoints else LockstepTraining
+    loop: Callable[..., Training]
+    if dataset is not None:
+        loop = partial(OfflineTraining, dataset=dataset)
+    else:
+        has_checkpoints = config.online.checkpoint_rule is not None
+        loop = AsynchronousTraining if has_checkpoints else LockstepTraining
     try:
         training = loop(
             config,
@@ -338,10 +424,14 @@ def _run(
                 runs.write_config(path, {**record, "steps": config.steps})
             seeds = ",".join(map(str, config.seeds))
             layout = RowLayout(spec.state_dim, spec.action_dim)
-            taken = sum(required_bytes(layout, config.replay_rows, len(config.seeds)))
+            size = (config.replay_rows, len(config.seeds))
+            taken = sum(required_bytes(layout, *size, shared=dataset is not None))
             what = config.variant or config.algorithm
+            where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
+            for warning in dataset.warnings if dataset else ():
+                shown.warn(f"{where}: {warning}")
             shown.say(
-                f"{what} on {config.task.id}, seeds {seeds}, {config.steps:,} steps, "
+                f"{what} on {where}, seeds {seeds}, {config.steps:,} steps, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
             training.run()
@@ -460,7 +550,7 @@ def choose_workers(given: str, device: str, seeds: int) -> int:
     return _count("workers", given, at_least=0)
 
 
-def choose_threads(given: str, hyperparameters: "OnlineConfig") -> int:
+def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:
     import torch
 
     if given != "auto":
@@ -498,7 +588,7 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
 
     layout = RowLayout(spec.state_dim, spec.action_dim)
     rows, seeds = config.replay_rows, len(config.seeds)
-    of_rows, of_priorities = required_bytes(layout, rows, seeds)
+    of_rows, of_priorities = required_bytes(layout, rows, seeds, shared=config.dataset is not None)
     on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
     for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
         free = _free_bytes(device)

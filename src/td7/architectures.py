@@ -123,6 +123,11 @@ class Layout:
         (heads,) = {network.heads for network in networks}
         return cls(tuple(parameters), heads)
 
+    def with_parameter(self, name: str, size: int, start: float) -> "Layout":
+        """With one more, that no layer has; its first value is `start`."""
+        more = Parameter(name, (size,), size, self.head_size, start)
+        return replace(self, parameters=(*self.parameters, more))
+
     @property
     def head_size(self) -> int:
         last = self.parameters[-1]

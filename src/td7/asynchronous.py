@@ -24,7 +24,7 @@ class AsynchronousTraining(Training):
 
     @property
     def _rule(self) -> CheckpointRule:
-        rule = self.config.hyperparameters.checkpoint_rule
+        rule = self.config.online.checkpoint_rule
         if rule is None:
             raise ValueError("members without checkpoints train in lockstep")
         return rule
@@ -51,7 +51,7 @@ class AsynchronousTraining(Training):
             if member.steps >= self.config.steps:
                 member.finished = True
                 continue
-            c = self.config.hyperparameters
+            c = self.config.online
             policy = None
             if member.steps >= c.random_steps:
                 fetch = self._policy(m)
@@ -126,7 +126,7 @@ class AsynchronousTraining(Training):
         return fetch
 
     def _test_policy(self, m: int) -> AnyFloat:
-        if self.config.hyperparameters.test_policy == "current":
+        if self.config.online.test_policy == "current":
             return self._policy(m).value()
         checkpoint: AnyFloat = self.checkpoints[m]
         return checkpoint
@@ -134,6 +134,6 @@ class AsynchronousTraining(Training):
     def _doing(self, member: Member) -> str:
         if member.owed:
             return f"training, {member.owed:,} updates to go"
-        if member.steps < self.config.hyperparameters.random_steps:
+        if member.steps < self.config.online.random_steps:
             return "exploring at random"
         return f"playing episode {member.episodes:,}"

@@ -130,6 +130,7 @@ def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     del words
     parser.add_argument("dir", metavar="DIR", help="the run folder")
     parser.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
+    parser.add_argument("--dataset", metavar="DATASET", help="where its data are now, if moved")
     _add_from_options(parser, ("set", "workers", "snapshot_every", "quiet"))
 
 
@@ -226,6 +227,7 @@ def _resume(options: argparse.Namespace) -> int:
         lambda: resume(
             options.dir,
             steps=options.steps,
+            dataset=options.dataset,
             set=options.set,
             workers=options.workers,
             snapshot_every=options.snapshot_every,

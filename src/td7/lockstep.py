@@ -48,7 +48,7 @@ class LockstepTraining(Training):
         begin = member.steps - len(actions)
         return Live(
             member.episodes,
-            begin < self.config.hyperparameters.random_steps,
+            begin < self.config.online.random_steps,
             np.stack(actions) if actions else np.zeros((0, size), np.float32),
         )
 
@@ -83,7 +83,7 @@ class LockstepTraining(Training):
     def _take_step(self) -> None:
         """One time step of every member, and one update of those that are past exploring."""
         begin = time.perf_counter()
-        c = self.config.hyperparameters
+        c = self.config.online
         stepped = self._stepper.step(
             self._next_actions,
             [member.steps + 1 < c.random_steps for member in self.members],
@@ -112,7 +112,7 @@ class LockstepTraining(Training):
         row = (member.seed, member.steps, member.episodes, repr(episode_return), length)
         self.folder.tables["episodes"].append([row])
         member.episodes += 1
-        member.learns = member.steps >= self.config.hyperparameters.random_steps
+        member.learns = member.steps >= self.config.online.random_steps
         self._actions[m] = []
 
     def _test_policy(self, m: int) -> AnyFloat:

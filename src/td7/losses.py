@@ -76,7 +76,7 @@ def actor_loss(q: Tensor, action: Tensor, data_action: Tensor, cloning_weight: f
     return loss
 
 
-def gaussian_log_prob(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+def gaussian_log_prob(log_std: Tensor, noise: Tensor) -> Tensor:
     """log N(u | mean, std^2) at u = mean + std * noise, a number a dimension."""
     return -0.5 * (noise.square() + math.log(2 * math.pi)) - log_std
 
@@ -114,3 +114,58 @@ def quantile_huber(z: Tensor, target: Tensor) -> Tensor:
     tau = (torch.arange(n, device=z.device, dtype=z.dtype) + 0.5) / n
     weight = (tau.view(-1, 1) - (delta < 0).to(z.dtype)).abs()
     return per_member_mean(weight * huber)
+
+
+# -- offline -------------------------------------------------------------------------------------
+
+
+def td3_bc_loss(q: Tensor, action: Tensor, data_action: Tensor, alpha: float) -> Tensor:
+    """-alpha / |E|Q||x Q + (a_pi - a)^2: TD3+BC's actor; q is [S, heads, B, 1]."""
+    scale = alpha / per_member_mean(q.detach().abs())
+    return -scale * per_member_mean(q) + per_member_mean((action - data_action).square())
+
+
+def expectile_loss(difference: Tensor, expectile: float) -> Tensor:
+    """|tau - 1(x < 0)| x^2 of x = q - v [S, B, 1]: IQL's value."""
+    weight = (expectile - (difference < 0).to(difference.dtype)).abs()
+    return per_member_mean(weight * difference.square())
+
+
+def gumbel_loss(difference: Tensor, temperature: float, clip: float) -> Tensor:
+    """(exp(z) - z - 1) / exp(|m|x) of z = min((q - v) / beta, clip) [S, B, 1]: X-QL's value.
+
+    m is the batch's largest z, at least -1: without it, the exponentials of a batch may overflow.
+    """
+    z = (difference / temperature).clamp(max=clip)
+    m = z.detach().amax(dim=(1, 2), keepdim=True).clamp(min=-1)
+    return per_member_mean(torch.exp(z - m) - (z + 1) * torch.exp(-m))
+
+
+def huber(error: Tensor, threshold: float) -> Tensor:
+    """x^2 / 2 up to the threshold d, d (|x| - d / 2) beyond it; error is [S, heads, B, 1].
+
+    Summed over heads, mean over the batch.
+    """
+    x = error.abs()
+    loss = torch.where(x <= threshold, 0.5 * x.square(), threshold * (x - 0.5 * threshold))
+    return loss.sum(dim=1).flatten(1).mean(dim=1)
+
+
+def advantage_weight(advantage: Tensor, temperature: float, largest: float) -> Tensor:
+    """min(exp(temperature (q - v)), largest): how much an action of the data is cloned."""
+    return torch.exp(temperature * advantage).clamp(max=largest)
+
+
+def inverse_tanh(action: Tensor) -> Tensor:
+    """log((1 + a) / (1 - a)) / 2, both kept at 1e-6 or more."""
+    return 0.5 * torch.log((1 + action).clamp(min=1e-6) / (1 - action).clamp(min=1e-6))
+
+
+def conservative_loss(q_sampled: Tensor, log_density: Tensor, q_data: Tensor) -> Tensor:
+    """log sum_k exp(Q(s, a_k) - log p(a_k)) - Q(s, a): CQL's push, by importance sampling.
+
+    q_sampled is [S, heads, N, B, 1], log_density [S, N, B, 1] that of what the N actions were
+    drawn from, q_data [S, heads, B, 1]. Summed over heads, mean over the batch.
+    """
+    soft = torch.logsumexp(q_sampled - log_density.unsqueeze(1), dim=2)
+    return (soft - q_data).sum(dim=1).flatten(1).mean(dim=1)

@@ -3,6 +3,7 @@
 Every tensor has a leading member axis [S, ...]: S seeds of one algorithm, side by side.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from td7.actors import LOG_STD_BOUNDS
-from td7.architectures import NORM_PARAMETERS, Layout, Network
+from td7.architectures import NORM_PARAMETERS, Layout, Network, Parameter
 from td7.targets import assign
 from td7.types import Float64
 
@@ -155,18 +156,35 @@ def flatten(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
     return rows.view(-1, layout.size)
 
 
-def initial(layout: Layout, generators: Sequence[np.random.Generator]) -> Float64:
-    """[S, P], each member from its own generator, by PyTorch's default for `Linear`.
+# A parameter's first value, of one member and head: [its shape], from a random generator.
+Start = Callable[[Parameter, np.random.Generator, tuple[int, ...]], Float64]
 
-    Weights and biases are uniform in (-1/sqrt(fan_in), 1/sqrt(fan_in)).
-    """
+
+def default_start(p: Parameter, random: np.random.Generator, shape: tuple[int, ...]) -> Float64:
+    """PyTorch's for `Linear`: uniform in (-1/sqrt(fan_in), 1/sqrt(fan_in))."""
+    return random.uniform(-(p.fan_in**-0.5), p.fan_in**-0.5, shape)
+
+
+def orthogonal_start(p: Parameter, random: np.random.Generator, shape: tuple[int, ...]) -> Float64:
+    """Weights with orthogonal rows or columns, each of length sqrt(2); biases 0."""
+    del p
+    if len(shape) == 1:
+        return np.zeros(shape)
+    drawn = random.standard_normal((max(shape), min(shape)))
+    q, r = np.linalg.qr(drawn)
+    q = q * np.sign(np.diag(r))  # else not every orthogonal matrix would be as likely
+    found: Float64 = math.sqrt(2) * (q if shape == q.shape else q.T)
+    return found
+
+
+def initial(
+    layout: Layout, generators: Sequence[np.random.Generator], start: Start = default_start
+) -> Float64:
+    """[S, P], each member from its own generator; what fills gaps is 0."""
     flat = np.zeros((len(generators), layout.heads, layout.head_size))
     for member, random in zip(flat, generators, strict=True):
         for head in member:
             for p in layout.parameters:
                 used = head[p.offset : p.offset + p.size].reshape(p.shape)[p.used]
-                if p.start is not None:
-                    used[...] = p.start
-                    continue
-                used[...] = random.uniform(-(p.fan_in**-0.5), p.fan_in**-0.5, used.shape)
+                used[...] = start(p, random, used.shape) if p.start is None else p.start
     return flat.reshape(len(generators), layout.size)

@@ -1,5 +1,6 @@
 """Adam over stacked members: PyTorch's counts steps per tensor, here each member has its own."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from td7.architectures import Layout
-from td7.networks import Parameters, flatten, initial, unflatten
+from td7.networks import Parameters, Start, default_start, flatten, initial, unflatten
 from td7.streams import Stream, generator
 from td7.targets import assign
 
@@ -16,12 +17,27 @@ Results = tuple[Any, ...]  # a loss [S], then whatever else: tensors, or diction
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
 
 
+Schedule = Callable[[Tensor], Tensor]  # what a rate is multiplied by, of the steps before: [S, 1]
+
+
+def constant(steps: Tensor) -> Tensor:
+    return torch.ones_like(steps)
+
+
+def cosine(total: int) -> Schedule:
+    """(1 + cos(pi t / T)) / 2 for the step that t others came before; 0 from T on."""
+    return lambda steps: 0.5 * (1 + torch.cos(math.pi * (steps / total).clamp(max=1)))
+
+
 class Trained:
     """The flat parameters [S, P] of one network group, and their Adam moments."""
 
-    def __init__(self, layout: Layout, flat: Tensor, learning_rate: float) -> None:
+    def __init__(
+        self, layout: Layout, flat: Tensor, learning_rate: float, schedule: Schedule = constant
+    ) -> None:
         self.layout = layout
         self.learning_rate = learning_rate
+        self.schedule = schedule
         self.flat = flat
         self.first = torch.zeros_like(flat)
         self.second = torch.zeros_like(flat)
@@ -49,8 +65,9 @@ class Trained:
 
     def _look_ahead(self, active: Tensor | None) -> None:
         """The factors that follow from the count: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
+        rate = self.learning_rate * self.schedule(self.count)
         count = self.count + 1
-        assign(self._step_size, self.learning_rate / (1 - BETA1**count), active)
+        assign(self._step_size, rate / (1 - BETA1**count), active)
         assign(self._root_correction, (1 - BETA2**count).sqrt(), active)
 
     def descend(self, loss: Callable[[Parameters], Results], active: Tensor | None) -> Results:
@@ -79,11 +96,14 @@ def trained(
     learning_rate: float,
     device: torch.device,
     dtype: torch.dtype,
+    *,
+    start: Start = default_start,
+    schedule: Schedule = constant,
 ) -> Trained:
     """A network group as it begins, each member from its own random stream of that group."""
     generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
-    flat = torch.from_numpy(initial(layout, generators))
-    return Trained(layout, flat.to(device, dtype), learning_rate)
+    flat = torch.from_numpy(initial(layout, generators, start))
+    return Trained(layout, flat.to(device, dtype), learning_rate, schedule)
 
 
 def states(**groups: Trained) -> dict[str, Tensor]:

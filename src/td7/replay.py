@@ -24,10 +24,12 @@ FANS = {"cpu": 4, "cuda": 16}
 USUAL_ROWS = 1_000_000
 
 
-def required_bytes(layout: RowLayout, capacity: int, members: int) -> tuple[int, int]:
+def required_bytes(
+    layout: RowLayout, capacity: int, members: int, *, shared: bool = False
+) -> tuple[int, int]:
     """What a replay takes: its float32 rows, and its float64 priorities with their sums."""
     sums = max(sum(_level_sizes(capacity, fan)) for fan in FANS.values())
-    return 4 * members * capacity * layout.width, 8 * members * sums
+    return 4 * (1 if shared else members) * capacity * layout.width, 8 * members * sums
 
 
 class Replay:
@@ -42,15 +44,21 @@ class Replay:
         dtype: torch.dtype,
         *,
         rows_on_host: bool = False,
+        shared: bool = False,
     ) -> None:
-        """`rows_on_host`: rows of a GPU's replay lie in the host's memory, priorities do not."""
+        """`rows_on_host`: rows of a GPU's replay lie in the host's memory, priorities do not.
+
+        `shared`: all members have the same rows, kept once, see `fill`; priorities are each one's.
+        """
         self.layout = layout
         self.capacity = capacity
         self.device = device
         self.dtype = dtype  # of batches; rows are float32
         self.added = [0] * members  # rows ever; a ring's next place is added % capacity
-        shape = (members, capacity, layout.width)
-        self.rows = _on_host(shape) if rows_on_host else torch.zeros(shape, device=device)
+        self.is_shared = shared
+        shape = (1 if shared else members, capacity, layout.width)
+        rows = _on_host(shape) if rows_on_host else torch.zeros(shape, device=device)
+        self.rows = rows.expand(members, -1, -1)
         self._fan = FANS[device.type]
         self._levels = [
             torch.zeros(members, size, device=device, dtype=torch.float64)
@@ -84,6 +92,14 @@ class Replay:
                 self.leaves[member, start : start + len(part)] = self.max_priority[member]
                 self._sum_range(member, start, start + len(part))
         self._set_added(member, self.added[member] + len(rows))
+
+    def fill(self, rows: Float32) -> None:
+        """All `capacity` rows at once, the same for every member."""
+        self.rows[0].copy_(torch.from_numpy(rows))
+        self.leaves[:, : len(rows)] = self.max_priority.unsqueeze(1)
+        for member in range(len(self.added)):
+            self._sum_range(member, 0, self.leaves.shape[1])
+            self._set_added(member, len(rows))
 
     def _set_added(self, member: int, added: int) -> None:
         self.added[member] = added

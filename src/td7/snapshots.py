@@ -52,7 +52,8 @@ class Snapshots:
         self.folder.mkdir(exist_ok=True)
         trusted = set(self._shards)
         shards = {
-            str(seed): self._append_shard(str(seed), member, replay)
+            # Rows that all members share are the dataset's, which is there to be read again.
+            str(seed): [] if replay.is_shared else self._append_shard(str(seed), member, replay)
             for member, seed in enumerate(members["seeds"])
         }
         number = max(self._numbers(), default=0) + 1

@@ -1,7 +1,7 @@
 """What every training loop shares: its config, its parts, evaluation, tables, snapshots, signals.
 
-The loops themselves are `asynchronous` (members with checkpoints, each on its own clock) and
-`lockstep` (members without, one time step and one update at a time).
+The loops themselves are `asynchronous` (members with checkpoints, each on its own clock),
+`lockstep` (members without, one time step and one update at a time) and `offline` (given data).
 """
 
 import json
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from td7 import policies
 from td7.algorithms import algorithm
-from td7.algorithms.base import OnlineConfig
+from td7.algorithms.base import LearnerConfig, OnlineConfig
 from td7.checkpoints import Assessment
 from td7.collection import EvaluationDone, EvaluationTask, executor
 from td7.engine import Engine, Fetch
@@ -36,6 +36,15 @@ from td7.types import AnyFloat, RowLayout, Task, TaskSpec
 
 
 @dataclass(frozen=True)
+class Given:
+    """Data to learn from."""
+
+    source: str  # a path, or Minari's id
+    rows: int
+    sha256: str  # of the rows
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a run's result, but for the versions of the software."""
 
@@ -43,8 +52,8 @@ class RunConfig:
     variant: str  # STUDY/LABEL that the hyperparameters come from, if any
     task: Task
     seeds: tuple[int, ...]
-    steps: int  # environment steps, a seed
-    hyperparameters: OnlineConfig
+    steps: int  # environment steps, or with given data updates, a seed
+    hyperparameters: LearnerConfig
     evaluate_every: int  # environment steps
     evaluation_episodes: int
     metrics_every: int  # updates
@@ -53,11 +62,21 @@ class RunConfig:
     precision: str
     engine: str  # how updates run; it decides the last digits
     threads: int  # PyTorch's; they may, too
+    dataset: Given | None = None  # what it learns from; None: what it collects itself
+
+    @property
+    def online(self) -> OnlineConfig:
+        """The hyperparameters of an algorithm that collects its own data."""
+        if not isinstance(self.hyperparameters, OnlineConfig):
+            raise TypeError(f"{self.algorithm} cannot collect its own data")
+        return self.hyperparameters
 
     @property
     def replay_rows(self) -> int:
         """A replay's size, a seed: a short run does not fill the capacity."""
-        return min(self.hyperparameters.replay_capacity, self.steps)
+        if self.dataset:
+            return self.dataset.rows
+        return min(self.online.replay_capacity, self.steps)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -153,7 +172,9 @@ class Training(ABC):
                 device,
                 dtype,
                 rows_on_host=config.replay_device != config.device,
+                shared=config.dataset is not None,
             )
+            self._fill_replay()
             self.engine = Engine(
                 self.learner,
                 self.replay,
@@ -199,6 +220,10 @@ class Training(ABC):
         return all(member.finished for member in self.members) and not self.executor.pending
 
     # -- what a loop adds ----------------------------------------------------------------------
+
+    def _fill_replay(self) -> None:
+        """With what there is before the first step; nothing, unless data are given."""
+        return
 
     @abstractmethod
     def _advance(self) -> None:
@@ -432,6 +457,8 @@ def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "
         elif name == "steps" and not prefix:
             if a < b:  # type: ignore[operator]  # both are whole numbers
                 raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
+        elif f"{prefix}{name}" == "dataset.source":
+            pass  # it may have moved; its checksum tells whether it is the same
         elif json.dumps(a) != json.dumps(b):
             raise InputError(
                 f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}"

@@ -1,13 +1,19 @@
 """The registry of algorithms."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from td7.algorithms.base import Learner, OnlineConfig
+from td7.algorithms.base import Learner, LearnerConfig
+from td7.algorithms.cql import CQL, CQLConfig
+from td7.algorithms.iql import IQL, IQLConfig
 from td7.algorithms.sac import SAC, SACConfig
 from td7.algorithms.td3 import TD3, TD3Config
+from td7.algorithms.td3_bc import TD3BC, TD3BCConfig
 from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
+from td7.algorithms.xql import XQL, XQLConfig
 from td7.errors import unknown
 
 
@@ -15,18 +21,34 @@ from td7.errors import unknown
 class Algorithm:
     name: str
     summary: str
-    config: type[OnlineConfig]
+    config: type[LearnerConfig]
     learner: type[Learner]
+    online: bool = True  # whether it can collect its own data
+    offline: Mapping[str, Any] | None = None  # what it changes with given data; None: it needs none
 
 
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("td7", "TD3 with SALE, policy checkpoints and LAP", TD7Config, TD7),
+        Algorithm(
+            "td7",
+            "TD3 with SALE, policy checkpoints and LAP; online and offline",
+            TD7Config,
+            TD7,
+            offline={"cloning_weight": 0.1, "checkpoints": "none"},
+        ),
         Algorithm("td3", "twin delayed DDPG, the baseline TD7 starts from", TD3Config, TD3),
         Algorithm("td3+ofe", "TD3 on the features of OFENet", TD3OFEConfig, TD3OFE),
         Algorithm("sac", "soft actor-critic with a learned temperature", SACConfig, SAC),
         Algorithm("tqc", "SAC with truncated quantile critics", TQCConfig, TQC),
+        Algorithm("td3+bc", "TD3 that also clones; offline", TD3BCConfig, TD3BC, False, {}),
+        Algorithm(
+            "cql", "SAC with values pushed down off the data; offline", CQLConfig, CQL, False, {}
+        ),
+        Algorithm(
+            "iql", "values and policy of the data's own actions; offline", IQLConfig, IQL, False, {}
+        ),
+        Algorithm("xql", "IQL with Gumbel regression (X-QL); offline", XQLConfig, XQL, False, {}),
     )
 }
 

@@ -14,7 +14,7 @@ from td7.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import check, hyper
 from td7.networks import EXPLORERS, unflatten, values
 from td7.targets import assign
-from td7.types import Exploration, Task, TaskSpec
+from td7.types import Exploration, Float32, RowLayout, Task, TaskSpec
 
 
 class Batch(NamedTuple):
@@ -28,8 +28,28 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OnlineConfig:
-    """What the training loop itself reads of every algorithm's config."""
+class LearnerConfig:
+    """What every algorithm has, whether it collects its data or is given them."""
+
+    discount: float = hyper(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
+    batch_size: int = hyper(256, "transitions an update", group="Common", at_least=1)
+    learning_rate: float = hyper(3e-4, "Adam's, for every network", group="Optimiser", above=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def for_task(self, task: Task) -> Self:
+        """The same, where values that the paper has for each task stand for themselves."""
+        del task
+        return self
+
+
+ONLINE_GROUPS = ("Exploration", "Replay", "Policy checkpoints")  # of no use with given data
+
+
+@dataclass(frozen=True)
+class OnlineConfig(LearnerConfig):
+    """What the loops that collect data read of an algorithm's config."""
 
     random_steps: int = hyper(
         25_000,
@@ -37,10 +57,7 @@ class OnlineConfig:
         group="Exploration",
         at_least=1,
     )
-    discount: float = hyper(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
-    replay_capacity: int = hyper(1_000_000, "transitions kept, a seed", group="Common", at_least=1)
-    batch_size: int = hyper(256, "transitions an update", group="Common", at_least=1)
-    learning_rate: float = hyper(3e-4, "Adam's, for every network", group="Optimiser", above=0)
+    replay_capacity: int = hyper(1_000_000, "transitions kept, a seed", group="Replay", at_least=1)
     checkpoints: str = hyper(
         "none",
         "what an assessment's returns are judged by; none: an update after every time step",
@@ -74,14 +91,6 @@ class OnlineConfig:
         group="Policy checkpoints",
         choices=("checkpoint", "current"),
     )
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    def for_task(self, task: Task) -> Self:
-        """The same, where values that the paper has for each task stand for themselves."""
-        del task
-        return self
 
     @property
     def checkpoint_rule(self) -> CheckpointRule | None:
@@ -143,7 +152,7 @@ class Learner(ABC):
     @abstractmethod
     def __init__(
         self,
-        config: OnlineConfig,
+        config: LearnerConfig,
         task: TaskSpec,
         seeds: Sequence[int],
         device: torch.device,
@@ -154,6 +163,11 @@ class Learner(ABC):
         self.recorded = {
             name: torch.zeros(len(seeds), device=device, dtype=dtype) for name in self.metrics
         }
+
+    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+        """A dataset's rows [N, width] as the algorithm wants them; asked for once, before all."""
+        del layout
+        return rows
 
     def record(self, active: Tensor | None, **metrics: Tensor) -> None:
         """Keeps the latest metrics [S] of the active members; nothing is read from the device."""

@@ -159,8 +159,15 @@ def sampled(
     """a = tanh(u), u = mean + std * noise, and log pi(a | s) [S, B, 1]."""
     known = values(network, actor, **reads)
     mean, log_std = known["action.linear"], known["log_std"].clamp(*LOG_STD_BOUNDS)
+    return squashed(mean, log_std, noise, correction)
+
+
+def squashed(
+    mean: Tensor, log_std: Tensor, noise: Tensor, correction: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """tanh(mean + std * noise) [..., A], and the logarithm of its density [..., 1]."""
     u = mean + log_std.exp() * noise
-    log_prob = losses.gaussian_log_prob(mean, log_std, noise) - correction(u)
+    log_prob = losses.gaussian_log_prob(log_std, noise) - correction(u)
     return torch.tanh(u), log_prob.sum(dim=-1, keepdim=True)
 
 

@@ -195,13 +195,17 @@ class TD3(Learner):
         def loss(actor: Parameters) -> Results:
             action = apply(self.actor_network, actor, state=batch.state)
             q = ACTOR_VALUES[c.actor_value](self._q(critics, batch.state, action))
-            return losses.actor_loss(q, action, batch.action, 0.0), q
+            return self.actor_loss(q, action, batch.action), q
 
         actor_loss, q = self.actor.descend(loss, active)
         self.record(active, actor_loss=actor_loss, policy_value=losses.per_member_mean(q))
         if c.target_update == "polyak":
             for target, source in self._targets():
                 polyak(target, source, c.target_rate, active)
+
+    def actor_loss(self, q: Tensor, action: Tensor, data_action: Tensor) -> Tensor:
+        """[S], for q [S, 1 or 2, B, 1] of the policy's actions."""
+        return losses.actor_loss(q, action, data_action, 0.0)
 
     def _targets(self) -> list[tuple[Tensor, Tensor]]:
         """Each target network and what it follows."""

@@ -1,0 +1,256 @@
+"""IQL: values learned by expectiles of the data's own actions, a policy cloned by advantage.
+
+Glossary:
+    q           min(Q1', Q2')(s, a): the target critics' value of the data's action
+    v           V(s)
+    y           the value target that the critics learn
+    weight      how much the policy clones an action
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from td7 import losses
+from td7.algorithms.base import Batch, Learner, LearnerConfig, stage
+from td7.architectures import Layer, Layout, Network
+from td7.configs import hyper
+from td7.networks import Parameters, apply, orthogonal_start, unflatten
+from td7.optimisers import Results, cosine, states, trained
+from td7.targets import polyak
+from td7.types import Exploration, Float32, RowLayout, TaskSpec
+
+LOG_STD_BOUNDS = (-5.0, 2.0)
+ACTION_LIMIT = 1 - 1e-5  # data's actions are kept within
+RETURN_RANGE = 1000.0  # that rewards are scaled to
+SAME_STATE = 1e-6  # a next state further than this from the next row's state ends a piece
+
+
+@dataclass(frozen=True)
+class InSampleConfig(LearnerConfig):
+    """What IQL and X-QL share: the authors' programs for D4RL's MuJoCo tasks."""
+
+    hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
+    target_rate: float = hyper(
+        0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
+    )
+    advantage_temperature: float = hyper(
+        3.0,
+        "factor of the advantage in the weights exp(factor (q - v))",
+        group="Policy",
+        at_least=0,
+    )
+    largest_weight: float = hyper(100.0, "where those weights are clipped", group="Policy", above=0)
+    decay_updates: int = hyper(
+        1_000_000,
+        "updates over which the policy's rate falls to 0, as a cosine",
+        group="Policy",
+        at_least=1,
+    )
+
+
+@dataclass(frozen=True)
+class IQLConfig(InSampleConfig):
+    expectile: float = hyper(
+        0.7, "of the data's actions that v learns, tau", group="IQL", above=0, at_most=1
+    )
+
+
+class InSampleLearner(Learner):
+    """IQL and X-QL but for the losses of value and critics."""
+
+    config: InSampleConfig
+    value_norm = "none"  # in the value network's hidden layers
+
+    metrics = (
+        "value_loss",
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "state_value",
+        "value_target",
+        "td_error",
+        "advantage_weight",
+        "policy_std",
+    )
+
+    def __init__(
+        self,
+        config: InSampleConfig,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        self.config = c = config
+        self.exploration = Exploration("added_noise", 0.0)
+        self.actor_every = 1
+        self.is_prioritised = False
+        self.noise_shapes = {}
+        state = {"state": task.state_dim}
+        both = {**state, "action": task.action_dim}
+        self.value_network = _network(state, "v", "value", 1, c, norm=self.value_norm)
+        self.critic_network = _network(both, "q", "value", 1, c, heads=2)
+        self.actor_network = self.policy_network = _network(
+            state, "a", "action", task.action_dim, c, activation="tanh"
+        )
+        actor = Layout.of(self.actor_network).with_parameter("log_std", task.action_dim, 0.0)
+
+        start = (seeds, c.learning_rate, device, dtype)
+        orthogonal = orthogonal_start
+        self.value = trained(Layout.of(self.value_network), 0, *start, start=orthogonal)
+        self.critic = trained(Layout.of(self.critic_network), 1, *start, start=orthogonal)
+        self.actor = trained(actor, 2, *start, start=orthogonal, schedule=cosine(c.decay_updates))
+        self.target_critic = self.critic.flat.clone()
+
+    @abstractmethod
+    def value_loss(self, difference: Tensor) -> Tensor:
+        """[S], of q - v [S, B, 1]."""
+
+    @abstractmethod
+    def critic_loss(self, error: Tensor) -> Tensor:
+        """[S], of Q - y [S, 2, B, 1]."""
+
+    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+        """Rewards times 1000 over the range of returns; actions a little within [-1, 1]."""
+        rows = rows.copy()
+        actions = rows[:, layout.state_dim : layout.state_dim + layout.action_dim]
+        np.clip(actions, -ACTION_LIMIT, ACTION_LIMIT, out=actions)
+        returns = piece_returns(rows, layout)
+        spread = returns.max() - returns.min()
+        if spread > 0:  # of one piece, or of equal ones, there is no range
+            rows[:, -2] *= RETURN_RANGE / spread
+        return rows
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            **states(value=self.value, critic=self.critic, actor=self.actor),
+            "target_critic.parameters": self.target_critic,
+        }
+
+    def update(
+        self,
+        batch: Batch,
+        noise: Mapping[str, Tensor],
+        active: Tensor | None,
+        *,
+        train_actor: bool,
+        actors: Tensor | None = None,
+    ) -> None:
+        """The value's, the policy's and the critics' step, and the target critics'."""
+        del noise, train_actor, actors  # there is none, and every update trains all
+        weight = self._train_value(batch, active)
+        self._train_actor(batch, weight, active)
+        self._train_critics(batch, active)
+
+    def _v(self, value: Parameters, state: Tensor) -> Tensor:
+        return apply(self.value_network, value, state=state)
+
+    @stage
+    def _train_value(self, batch: Batch, active: Tensor | None) -> Tensor:
+        """The loss of q - V(s); gives back the weights of cloning, by V after its step."""
+        target = unflatten(self.critic.layout, self.target_critic)
+        q = apply(self.critic_network, target, state=batch.state, action=batch.action).amin(dim=1)
+        (value_loss,) = self.value.descend(
+            lambda value: (self.value_loss(q - self._v(value, batch.state)),), active
+        )
+        c = self.config
+        v = self._v(self.value.parameters, batch.state)
+        weight = losses.advantage_weight(q - v, c.advantage_temperature, c.largest_weight)
+        self.record(
+            active,
+            value_loss=value_loss,
+            state_value=losses.per_member_mean(v),
+            advantage_weight=losses.per_member_mean(weight),
+        )
+        return weight
+
+    @stage
+    def _train_actor(self, batch: Batch, weight: Tensor, active: Tensor | None) -> None:
+        """-weight log N(a | tanh(mean(s)), std^2), std the same in every state."""
+
+        def loss(actor: Parameters) -> Results:
+            mean = apply(self.actor_network, actor, state=batch.state)
+            log_std = actor["log_std"].clamp(*LOG_STD_BOUNDS).unsqueeze(1)
+            noise = (batch.action - mean) / log_std.exp()
+            log_prob = losses.gaussian_log_prob(log_std, noise).sum(dim=-1, keepdim=True)
+            return -losses.per_member_mean(weight * log_prob), log_std.exp()
+
+        actor_loss, std = self.actor.descend(loss, active)
+        self.record(active, actor_loss=actor_loss, policy_std=losses.per_member_mean(std))
+
+    @stage
+    def _train_critics(self, batch: Batch, active: Tensor | None) -> None:
+        """The loss of Q - y, y = r + gamma V(s'); then the target critics take a step."""
+        next_value = self._v(self.value.parameters, batch.next_state)
+        y = losses.value_target(
+            batch.reward, batch.not_terminated, next_value, self.config.discount
+        )
+
+        def loss(critic: Parameters) -> Results:
+            q = apply(self.critic_network, critic, state=batch.state, action=batch.action)
+            return self.critic_loss(q - y.unsqueeze(1)), q
+
+        critic_loss, q = self.critic.descend(loss, active)
+        polyak(self.target_critic, self.critic.flat, self.config.target_rate, active)
+        self.record(
+            active,
+            critic_loss=critic_loss,
+            value=losses.per_member_mean(q),
+            value_target=losses.per_member_mean(y),
+            td_error=losses.per_member_mean((q - y.unsqueeze(1)).abs()),
+        )
+
+    def copy_targets(self, active: Tensor | None) -> None:
+        """Nothing: the target critics take a step with every update."""
+
+    def policies(self) -> Tensor:
+        return self.actor.flat[:, : Layout.of(self.actor_network).size]
+
+
+class IQL(InSampleLearner):
+    config: IQLConfig
+
+    def value_loss(self, difference: Tensor) -> Tensor:
+        return losses.expectile_loss(difference, self.config.expectile)
+
+    def critic_loss(self, error: Tensor) -> Tensor:
+        return losses.squared_error(error)
+
+
+def piece_returns(rows: Float32, layout: RowLayout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Sums of rewards over the data's pieces: up to a terminal, to a jump, to the last row."""
+    n, begin = layout.state_dim, layout.state_dim + layout.action_dim
+    jumps = np.linalg.norm(rows[1:, :n] - rows[:-1, begin : begin + n], axis=1) > SAME_STATE
+    ends = np.append(jumps, True) | (rows[:, -1] == 0)
+    starts = np.flatnonzero(np.append(True, ends[:-1]))
+    return np.add.reduceat(rows[:, -2].astype(float), starts)
+
+
+def _network(
+    inputs: Mapping[str, int],
+    letter: str,
+    output: str,
+    width: int,
+    config: InSampleConfig,
+    *,
+    norm: str = "none",
+    activation: str = "none",
+    heads: int = 1,
+) -> Network:
+    """inputs -> 256 -> 256 -> output, ReLU."""
+    h = config.hidden_dim
+    return Network(
+        inputs,
+        (
+            Layer(f"{letter}1", tuple(inputs), h, norm=norm, activation="relu"),
+            Layer(f"{letter}2", (f"{letter}1",), h, norm=norm, activation="relu"),
+            Layer(output, (f"{letter}2",), width, activation=activation),
+        ),
+        heads,
+    )

@@ -1,0 +1,32 @@
+"""X-QL: IQL's learner with Gumbel regression for values and a Huber loss for critics."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from td7 import losses
+from td7.algorithms.iql import InSampleConfig, InSampleLearner
+from td7.configs import hyper
+
+
+@dataclass(frozen=True)
+class XQLConfig(InSampleConfig):
+    """The authors' version with one set of hyperparameters, as the paper runs it."""
+
+    gumbel_temperature: float = hyper(2.0, "of the Gumbel regression, beta", group="X-QL", above=0)
+    gumbel_clip: float = hyper(7.0, "largest (q - v) / beta that counts", group="X-QL", above=0)
+    huber_threshold: float = hyper(
+        20.0, "where the critics' loss turns linear", group="X-QL", above=0
+    )
+
+
+class XQL(InSampleLearner):
+    config: XQLConfig
+    value_norm = "layer"
+
+    def value_loss(self, difference: Tensor) -> Tensor:
+        c = self.config
+        return losses.gumbel_loss(difference, c.gumbel_temperature, c.gumbel_clip)
+
+    def critic_loss(self, error: Tensor) -> Tensor:
+        return losses.huber(error, self.config.huber_threshold)

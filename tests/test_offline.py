@@ -1,0 +1,337 @@
+"""The offline agents: formulas by hand, and updates beside plain programs written apart."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from torch import Tensor
+
+import offline_reference as plain
+from offline_reference import BY_HAND
+from td7 import losses
+from td7.algorithms import algorithm
+from td7.algorithms.base import Batch, Learner
+from td7.algorithms.iql import piece_returns
+from td7.architectures import Layout
+from td7.configs import with_values
+from td7.networks import apply, initial, orthogonal_start, unflatten
+from td7.optimisers import cosine
+from td7.types import RowLayout, Task, TaskSpec
+from test_variants import weights
+
+TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
+CPU = torch.device("cpu")
+UPDATES = 300
+
+
+def tensor(numbers: Any) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+# -- formulas ------------------------------------------------------------------------------------
+
+
+def rows(numbers: Any) -> Tensor:
+    """[1, B, 1] of B numbers."""
+    return tensor(numbers).view(1, -1, 1)
+
+
+FORMULAS: dict[str, Callable[[dict[str, Any]], Tensor]] = {
+    "expectile_loss": lambda g: losses.expectile_loss(rows(g["difference"]), g["expectile"])[0],
+    "gumbel_loss": lambda g: losses.gumbel_loss(rows(g["difference"]), g["temperature"], g["clip"])[
+        0
+    ],
+    "huber": lambda g: torch.stack(
+        [losses.huber(tensor(e).view(1, 1, 1, 1), g["threshold"])[0] for e in g["error"]]
+    ),
+    "advantage_weights": lambda g: losses.advantage_weight(
+        tensor(g["advantage"]), g["temperature"], g["largest"]
+    ),
+    "cosine_rate": lambda g: (
+        g["first_rate"] * cosine(g["total"])(tensor([[g["updates_before"]]]))[0, 0]
+    ),
+    "inverse_tanh": lambda g: losses.inverse_tanh(tensor(g["a"])),
+    "conservative_loss": lambda g: (
+        g["weight"]
+        * losses.conservative_loss(
+            tensor(g["values"]).view(1, 1, -1, 1, 1),
+            tensor(g["log_densities"]).view(1, -1, 1, 1),
+            tensor(g["data_value"]).view(1, 1, 1, 1),
+        )[0]
+    ),
+    "td3_bc_actor_loss": lambda g: losses.td3_bc_loss(
+        tensor(g["q"])[None, None],
+        tensor(g["pi_a"])[None],
+        tensor(g["a"])[None],
+        g["cloning_alpha"],
+    )[0],
+    "td7_actor_loss": lambda g: losses.actor_loss(
+        tensor(g["q"]).t()[None, :, :, None],
+        tensor(g["pi_a"])[None],
+        tensor(g["a"])[None],
+        g["cloning_weight"],
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_by_hand(name: str) -> None:
+    for given, expected in BY_HAND[name]:
+        assert_allclose(FORMULAS[name](given), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_the_soft_maximum_is_a_sum() -> None:
+    """The reference's examples at temperature 1, valued against 0."""
+    for given, expected in BY_HAND["soft_maximum"]:
+        if given["temperature"] == 1:
+            values = tensor(given["values"]).view(1, 1, -1, 1, 1)
+            density = tensor(given["log_densities"]).view(1, -1, 1, 1)
+            found = losses.conservative_loss(values, density, torch.zeros(1, 1, 1, 1).double())
+            assert_allclose(found, [expected], rtol=1e-12)
+
+
+def test_gumbel_regression_has_no_gradient_where_clipped() -> None:
+    for given, expected in BY_HAND["gumbel_gradient_of_v"]:
+        difference = rows(given["difference"]).requires_grad_()
+        loss = losses.gumbel_loss(difference, given["temperature"], given["clip"]).sum()
+        (gradient,) = torch.autograd.grad(loss, difference)
+        assert_allclose(-gradient.flatten(), expected, atol=1e-15)
+
+
+def test_every_example_is_used() -> None:
+    elsewhere = {"soft_maximum", "gumbel_gradient_of_v", "normal_log_density"}
+    assert set(BY_HAND) == set(FORMULAS) | elsewhere
+
+
+def test_each_members_gumbel_loss_is_scaled_by_its_own_batch() -> None:
+    both = torch.stack([rows([0.0, 3.0])[0], rows([-5.0, -6.0])[0]])
+    together = losses.gumbel_loss(both, 1.0, 7.0)
+    apart = [losses.gumbel_loss(member[None], 1.0, 7.0)[0] for member in both]
+    assert together.tolist() == [x.item() for x in apart]
+
+
+# -- updates -------------------------------------------------------------------------------------
+
+TINY = {"hidden_dim": 8, "batch_size": 16}
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # ours, then the reference's
+    "td7": ("td7", {"embedding_dim": 8, "cloning_weight": 0.1, "checkpoints": "none"}, {}),
+    "td3+bc": ("td3+bc", {}, {}),
+    "td3+bc otherwise": (
+        "td3+bc",
+        {"cloning_alpha": 0.7, "target_rate": 0.1},
+        {"cloning_alpha": 0.7, "target_rate": 0.1},
+    ),
+    "iql": ("iql", {}, {}),
+    "iql otherwise": (
+        "iql",
+        {"expectile": 0.9, "advantage_temperature": 0.5, "decay_updates": 100},
+        {"expectile": 0.9, "advantage_temperature": 0.5, "cosine_updates": 100},
+    ),
+    "xql": ("xql", {}, {"norm_epsilon": 1e-5}),
+    "xql otherwise": (
+        "xql",
+        {"gumbel_temperature": 0.5, "gumbel_clip": 1.0, "huber_threshold": 0.5},
+        {
+            "gumbel_temperature": 0.5,
+            "gumbel_clip": 1.0,
+            "huber_threshold": 0.5,
+            "norm_epsilon": 1e-5,
+        },
+    ),
+    "cql cloning": ("cql", {}, {}),
+    "cql": (
+        "cql",
+        {"cloning_updates": 20, "conservative_weight": 3.0},
+        {"cloning_updates": 20, "conservative_weight": 3.0},
+    ),
+}
+
+
+def reference(name: str, learner: Any, m: int, settings: dict[str, Any]) -> Any:
+    """The plain agent with a member's weights."""
+
+    def of(group: str) -> list[dict[str, Tensor]]:
+        trained = getattr(learner, group)
+        return weights(trained.layout, trained.flat, m)
+
+    critics, actor = of("critic"), of("actor")[0]
+    if name == "td7":
+        return plain.TD7Offline(of("encoder")[0], critics, actor, **settings)
+    if name == "td3+bc":
+        return plain.TD3BC(critics, actor, **settings)
+    if name == "cql":
+        return plain.CQL(critics, actor, TASK.action_dim, **settings)
+    make = {"iql": plain.iql, "xql": plain.xql}[name]
+    return make(of("value")[0], critics, actor, **settings)
+
+
+def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
+    chosen = algorithm(name)
+    config = with_values(chosen.config, {**TINY, **settings})
+    return chosen.learner(config, TASK, range(members), CPU, torch.float64)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_update_is_the_plain_programs(case: str) -> None:
+    """Two stacked members, each beside its own plain program, over hundreds of updates."""
+    name, ours, theirs = CASES[case]
+    learner: Any = build(name, ours)
+    agents = [reference(name, learner, m, theirs) for m in (0, 1)]
+    random = np.random.default_rng(3)
+
+    def normals(*shape: int) -> Tensor:
+        return torch.from_numpy(random.standard_normal((2, *shape)))
+
+    for update in range(1, UPDATES + 1):
+        ends = (normals(16, 1) > -1).double()
+        batch = Batch(
+            normals(16, 5), normals(16, 2).clamp(-1, 1), normals(16, 5), normals(16, 1), ends
+        )
+        noise = {n: normals(*shape) for n, shape in learner.noise_shapes.items()}
+        train_actor = update % learner.actor_every == 0
+        priorities = learner.update(batch, noise, None, train_actor=train_actor)
+        if "random" in noise:  # uniform, the reference takes them
+            noise["random"] = torch.erf(noise["random"] / math.sqrt(2))
+        for m, agent in enumerate(agents):
+            found = agent.update(
+                plain.Batch(*(part[m] for part in batch)), {n: x[m] for n, x in noise.items()}
+            )
+            for loss in {"critic_loss", "actor_loss", "value_loss"} & set(found):
+                assert_allclose(learner.recorded[loss][m], found[loss], rtol=1e-6, atol=1e-9)
+            if priorities is not None:
+                assert_allclose(priorities[m], agent.priorities.flatten(), rtol=1e-7)
+        if update % learner.target_every == 0:
+            learner.copy_targets(None)
+        if update in (1, 2, UPDATES):
+            check(learner, agents, 1e-11 if update <= 2 else 1e-7)
+
+
+def check(learner: Any, agents: list[Any], tolerance: float) -> None:
+    state = learner.state()
+    for m, agent in enumerate(agents):
+        for name, expected in agent.networks().items():
+            group = name.rpartition("_")[2]
+            found = weights(getattr(learner, group).layout, state[f"{name}.parameters"], m)
+            for ours, theirs in zip(found, expected, strict=True):
+                assert ours.keys() == theirs.keys()
+                for key, value in ours.items():
+                    close = torch.allclose(value, theirs[key], rtol=tolerance, atol=tolerance)
+                    assert close, f"{name} {key}"
+        if hasattr(agent, "log_alpha"):
+            log_alpha = learner.temperature.parameters["log_alpha"][m].item()
+            assert abs(log_alpha - agent.log_alpha.item()) < tolerance
+            assert log_alpha != 0
+
+
+# -- data and first weights ----------------------------------------------------------------------
+
+LAYOUT = RowLayout(5, 2)
+
+
+def data(n: int = 40) -> Any:
+    """Rows of episodes of 10 whose states follow each other; every other one ends, one is cut."""
+    random = np.random.default_rng(0)
+    found = random.standard_normal((n, LAYOUT.width)).astype(np.float32) * 3
+    found[:, 5:7] = random.uniform(-1, 1, (n, 2))
+    found[:-1, 7:12] = found[1:, :5]
+    found[:, -1] = 1.0
+    found[9::20, -1] = 0.0
+    found[19::20, 7:12] += 1.0  # the next row is of another episode
+    return found
+
+
+def test_td3_bc_normalises_states_and_its_policies_know() -> None:
+    """The policy reads states as they are: W ((s - m) / d) + b in other numbers."""
+    learner: Any = build("td3+bc", {})
+    given = data()
+    prepared = learner.prepared(given, LAYOUT)
+    states = given[:, :5].astype(float)
+    mean, spread = states.mean(axis=0), states.std(axis=0) + 1e-3
+    assert_allclose(prepared[:, :5], (states - mean) / spread, rtol=1e-5, atol=1e-6)
+    assert_allclose(prepared[:, 7:12], (given[:, 7:12] - mean) / spread, rtol=1e-5, atol=1e-6)
+    assert np.array_equal(prepared[:, 5:7], given[:, 5:7])
+    assert np.array_equal(prepared[:, 12:], given[:, 12:])
+    assert np.array_equal(given, data())
+
+    network, layout = learner.actor_network, Layout.of(learner.actor_network)
+    of_normalised = apply(
+        network, learner.actor.parameters, state=tensor((states - mean) / spread).expand(2, -1, -1)
+    )
+    of_raw = apply(
+        network, unflatten(layout, learner.policies()), state=tensor(states).expand(2, -1, -1)
+    )
+    assert_allclose(of_raw, of_normalised, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["iql", "xql"])
+def test_iql_scales_rewards_by_the_range_of_returns(name: str) -> None:
+    """By a plain walk over the pieces: 0-9 ends, 10-19 is cut, and so on."""
+    given = data()
+    given[3, 5] = 1.0
+    returns = [float(given[i : i + 10, -2].astype(float).sum()) for i in range(0, 40, 10)]
+    assert_allclose(piece_returns(given, LAYOUT), returns, rtol=1e-6)
+    prepared = build(name, {}).prepared(given, LAYOUT)
+    factor = 1000 / (max(returns) - min(returns))
+    assert_allclose(prepared[:, -2], given[:, -2] * factor, rtol=1e-5)
+    assert prepared[3, 5] == np.float32(1 - 1e-5)
+    assert np.array_equal(prepared[:, :5], given[:, :5])
+
+
+def test_data_without_a_range_of_returns_keep_their_rewards() -> None:
+    one_piece = data(10)
+    assert np.array_equal(build("iql", {}).prepared(one_piece, LAYOUT)[:, -2], one_piece[:, -2])
+
+
+def test_others_take_data_as_they_are() -> None:
+    for name in ("td7", "cql"):
+        assert build(name, {}).prepared(data(), LAYOUT) is not None
+        assert np.array_equal(build(name, {}).prepared(data(), LAYOUT), data())
+
+
+def test_iql_starts_orthogonal() -> None:
+    """Rows or columns of length sqrt 2, at right angles, in every layer; biases and log std 0."""
+    learner: Any = build("iql", {"hidden_dim": 16})
+    for group in (learner.value, learner.critic, learner.actor):
+        for head in weights(group.layout, group.flat, 1):
+            for name, value in head.items():
+                if not name.endswith("weight"):
+                    assert not value.any(), name
+                    continue
+                small = value if value.shape[0] <= value.shape[1] else value.t()
+                assert_allclose(small @ small.t(), 2 * np.eye(len(small)), atol=1e-12)
+
+
+def test_orthogonal_weights_differ_between_heads_and_members() -> None:
+    learner: Any = build("iql", {})
+    found = [
+        head["q2.weight"]
+        for m in (0, 1)
+        for head in weights(learner.critic.layout, learner.critic.flat, m)
+    ]
+    for i, a in enumerate(found):
+        for b in found[:i]:
+            assert not torch.allclose(a, b)
+    layout = learner.value.layout
+    once, again = (initial(layout, [np.random.default_rng(3)], orthogonal_start) for _ in "12")
+    assert np.array_equal(once, again)
+
+
+def test_cql_starts_like_rlkit() -> None:
+    """Hidden weights within 1/sqrt(width), biases 0.1; last layers within 3e-3 and 1e-3."""
+    learner: Any = build("cql", {"hidden_dim": 64})
+    for group, last in ((learner.critic, 3e-3), (learner.actor, 1e-3)):
+        for name, value in weights(group.layout, group.flat, 0)[0].items():
+            if name.split(".")[0] in ("value", "action", "log_std"):
+                bound = last
+            elif name.endswith("bias"):
+                assert (value == 0.1).all()
+                continue
+            else:
+                bound = 64**-0.5
+            assert value.abs().max() <= bound
+            assert value.numel() < 50 or value.abs().max() > 0.9 * bound
