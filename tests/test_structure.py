@@ -35,7 +35,7 @@ ORDER = [
         "studies.design",
     ),
     *("studies.extrapolation", "studies.online", "studies", "replay", "engine", "runs"),
-    *("snapshots", "progress", "training", "asynchronous", "lockstep", "offline"),
+    *("snapshots", "recording", "progress", "training", "asynchronous", "lockstep", "offline"),
     *("plain", "peers", "bench"),
     *("report", "api", "cli", "__main__"),
 ]

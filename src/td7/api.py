@@ -69,6 +69,13 @@ class TrainOptions:
     metrics_every: int = hyper(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1
     )
+    keep_policies: int = hyper(
+        0,
+        "steps between evaluated policies that are kept, a multiple of --evaluate-every; 0: only "
+        "the last are",
+        group="Output",
+        at_least=0,
+    )
     out: str = hyper("", "run folder (default: runs/ALGORITHM-TASK-TIME)", group="Output")
     snapshot_every: float = hyper(
         5.0,
@@ -270,6 +277,11 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
             if parse_as(algorithm(name).config, field, settings[field]) != row.settings[field]:
                 raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
         settings = {**settings, **row.settings}
+    if options.keep_policies % options.evaluate_every:
+        raise InputError(
+            f"keep-policies={options.keep_policies} must be a multiple of "
+            f"evaluate-every={options.evaluate_every}"
+        )
     chosen = algorithm(name)
     task = Task(env, environment_kwargs(options.env_kwargs))
     if dataset:
@@ -291,6 +303,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         evaluate_every=options.evaluate_every,
         evaluation_episodes=options.evaluation_episodes,
         metrics_every=options.metrics_every,
+        keep_policies=options.keep_policies,
         device=device,
         replay_device=choose_replay_device(options.replay_device, device),
         precision=one_of("precision", options.precision, ("float32", "float64")),

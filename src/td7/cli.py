@@ -169,6 +169,49 @@ def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         parser.add_argument(flag, metavar=flag[2:].upper(), default=default, help=shown)
 
 
+def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from td7.fetching import DATASETS, URL_VARIABLE
+
+    del words
+    actions = parser.add_subparsers(
+        title="actions", metavar="ACTION", parser_class=Parser, dest="action", required=True
+    )
+    info = actions.add_parser("info", help="what is in a dataset")
+    info.add_argument("path", metavar="DATASET", help="a D4RL file, a Minari id or folder")
+    info.add_argument("--env", metavar="ENV", help="its task, if its actions are not in [-1, 1]")
+    info.add_argument("--json", action="store_true", help="as JSON")
+
+    fetch = actions.add_parser(
+        "fetch",
+        help="download a D4RL file and check it",
+        epilog=f"datasets: {', '.join(DATASETS)}",
+    )
+    fetch.add_argument("id", metavar="ID", help="e.g. hopper-medium-v2")
+    fetch.add_argument(
+        "--out", metavar="DIR", default="datasets", help="folder (default: datasets)"
+    )
+    fetch.add_argument(
+        "--url", metavar="URL", help=f"address of the folder with the files (or {URL_VARIABLE})"
+    )
+    fetch.add_argument("--replace", action="store_true", help="a file that is not the dataset's")
+
+    record = actions.add_parser("record", help="make a dataset of one's own from a run")
+    record.add_argument("--run", metavar="DIR", required=True, help="the run folder")
+    record.add_argument(
+        "--kind",
+        metavar="KIND",
+        required=True,
+        help="expert: what its last policy does; medium: what one does that is a third as good "
+        "(the run needs --keep-policies); medium-expert: half of each; replay: what the run did",
+    )
+    record.add_argument("--rows", metavar="N", required=True, help="transitions")
+    record.add_argument("--seed", metavar="N", help="of the run (default: its first)")
+    record.add_argument("--out", metavar="FILE", help="default: TASK-KIND.hdf5")
+    record.add_argument(
+        "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
+    )
+
+
 def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """Options from the fields of `TrainOptions`, in their groups."""
     from td7.api import TrainOptions
@@ -247,11 +290,13 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     except Stopped as stop:
         return _failed(f"{stop}; `td7 resume {stop.path}` goes on exactly", 128 + stop.signum)
     picture = run.path / "learning_curve.png"
-    title = f"{run.config['algorithm']} on {run.config['task']['id']}"
-    learning_curve(run.evaluations, title, picture)
+    task, given = run.config["task"]["id"], run.config["dataset"]
+    where = Path(given["source"]).stem if given else task
+    title = f"{run.config['algorithm']} on {where}"
+    learning_curve(run.evaluations, title, picture, "updates" if given else "environment steps")
     if not quiet:
         console = _console()
-        console.print(summary(run.evaluations))
+        console.print(summary(run.evaluations, scored=task if given else ""))
         for label, path in (
             ("learning curve", picture),
             ("all files", run.path),
@@ -275,6 +320,77 @@ def _evaluate(options: argparse.Namespace) -> int:
     _console().print(returns(episodes))
     if options.video:
         print(f"video: {options.video}")
+    return 0
+
+
+def _dataset(options: argparse.Namespace) -> int:
+    return {"info": _dataset_info, "fetch": _dataset_fetch, "record": _dataset_record}[
+        options.action
+    ](options)
+
+
+def _dataset_info(options: argparse.Namespace) -> int:
+    import json
+
+    from td7 import datasets
+    from td7.environments import ActionMap, describe
+    from td7.report import dataset_table
+    from td7.types import Task
+
+    spec = describe(Task(options.env)) if options.env else None
+    bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
+    found = datasets.summary(datasets.read(options.path, bounds=bounds))
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        _console().print(dataset_table(found))
+        for warning in found["warnings"]:
+            print(f"warning: {warning}")
+    return 0
+
+
+def _dataset_fetch(options: argparse.Namespace) -> int:
+    from td7.fetching import fetch
+    from td7.progress import amounts
+
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with amounts(options.id, "bytes") as report:
+        path = fetch(
+            options.id,
+            folder,
+            report=report,
+            say=lambda text: print(text, file=sys.stderr, flush=True),
+            base_url=options.url,
+            replace=options.replace,
+        )
+    print(path)
+    return 0
+
+
+def _dataset_record(options: argparse.Namespace) -> int:
+    from td7.configs import parse
+    from td7.progress import amounts
+    from td7.recording import record
+    from td7.runs import read_config
+
+    run = Path(options.run)
+    task = read_config(run)["task"]["id"].rpartition(":")[2]
+    out = Path(options.out or f"{task}-{options.kind}.hdf5")
+    workers = parse("workers", options.workers, int)
+    if workers < 0:
+        raise InputError(f"workers must be at least 0, given {workers}")
+    with amounts(out.name, "rows") as report:
+        record(
+            run,
+            options.kind,
+            parse("rows", options.rows, int),
+            out,
+            seed=None if options.seed is None else parse("seed", options.seed, int),
+            workers=workers,
+            report=report,
+        )
+    print(out)
     return 0
 
 
@@ -406,5 +522,6 @@ _COMMANDS: dict[
         _add_list,
         "what there is: algorithms, hyperparameters, studies, tasks",
     ),
+    "dataset": (_dataset, _add_dataset, "look at, fetch or record data to learn from"),
     "bench": (_bench, _add_bench, "measure updates and steps a second, beside other programs"),
 }

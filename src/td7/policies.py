@@ -81,9 +81,10 @@ def save(
     network: Network,
     policies: Mapping[int, AnyFloat],
     record: Mapping[str, Any],
+    seeds: Sequence[int] = (),
 ) -> None:
-    """policy.json and a safetensors file a seed."""
-    folder.mkdir(exist_ok=True)
+    """policy.json and a safetensors file a seed; `seeds` has those, too, that come later."""
+    folder.mkdir(parents=True, exist_ok=True)
     layout = Layout.of(network)
     for seed, flat in policies.items():
         weights = {name: np.ascontiguousarray(w) for name, w in unflatten(layout, flat).items()}
@@ -91,7 +92,7 @@ def save(
     description = {
         "format": FORMAT,
         **record,
-        "seeds": list(policies),
+        "seeds": list(seeds or policies),
         "task": asdict(spec),
         "network": to_json(network),
     }

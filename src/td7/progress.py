@@ -2,12 +2,15 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -72,6 +75,23 @@ def duration(seconds: float | None) -> str:
     if hours:
         return f"{hours}h{m:02d}m"
     return f"{m}m{s:02d}s" if minutes else f"{s}s"
+
+
+@contextmanager
+def amounts(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, for what is counted: takes how much is done, and how much in all."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+    )
+    with Bars(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as b:
+        bar = b.add_task(title, total=None)
+        yield lambda done, total: b.update(bar, completed=done, total=total)
 
 
 def _number(value: float | None) -> str:

@@ -1,13 +1,15 @@
 """Run folders → tables and figures. Reads only; never trains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.table import Table
 
 from td7 import paper, runs
+from td7.datasets import score
 from td7.statistics import Sample, welch
 
 
@@ -16,13 +18,26 @@ def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
     return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
 
 
-def summary(evaluations: pd.DataFrame) -> Table:
-    """A row a seed (first, best and last evaluation), then the mean over seeds."""
+def summary(evaluations: pd.DataFrame, scored: str = "") -> Table:
+    """A row a seed (first, best and last evaluation), then the mean over seeds.
+
+    `scored`: the task whose D4RL score is told, too.
+    """
     curves = per_seed(evaluations)
+    has_score = score(scored, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     table.add_column("seed", justify="right")
-    for column in ("first", "best", "at step", "last", "at step"):
+    columns = ["first", "best", "at step", "last", "at step"]
+    for column in [*columns, *(["D4RL score"] if has_score else [])]:
         table.add_column(column, justify="right")
+
+    def scores(last: Sequence[float]) -> list[str]:
+        """Of the last evaluations: the mean, and of several the interval."""
+        found = score(scored, last)
+        if found is None:
+            return []
+        return [f"{found[0]:.1f}" if len(found) == 1 else f"{Sample.of(found):.1f}"]
+
     for seed, curve in curves.items():
         known = curve.dropna()
         table.add_row(
@@ -32,6 +47,7 @@ def summary(evaluations: pd.DataFrame) -> Table:
             f"{known.idxmax():,}",
             f"{known.iloc[-1]:,.1f}",
             f"{known.index[-1]:,}",
+            *scores([known.iloc[-1]]),
         )
     if curves.shape[1] > 1:
         common = curves.dropna()
@@ -39,7 +55,8 @@ def summary(evaluations: pd.DataFrame) -> Table:
             sample = Sample.of(common.iloc[-1])
             last = f"{sample.mean:,.1f} ± {sample.interval:,.1f}"
             table.add_section()
-            table.add_row("all", "", "", "", last, f"{common.index[-1]:,}")
+            row = ("all", "", "", "", last, f"{common.index[-1]:,}")
+            table.add_row(*row, *scores(list(common.iloc[-1])))
     return table
 
 
@@ -63,7 +80,28 @@ def returns(episodes: pd.DataFrame) -> Table:
     return table
 
 
-def learning_curve(evaluations: pd.DataFrame, title: str, file: Path) -> None:
+def dataset_table(found: Mapping[str, Any]) -> Table:
+    """A summary of `td7.datasets` for people."""
+    collected = " (self-collected)" if found["self_collected"] else ""
+    table = Table(title=f"{found['name']}{collected}", title_justify="left", show_header=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name in ("source", "task", "rows", "episodes", "state_dim", "action_dim"):
+        value = found[name]
+        words = f"{value:,}" if isinstance(value, int) else value or "unknown"
+        table.add_row(name.replace("_dim", " dimensions"), words)
+    table.add_row("rows that end for good", f"{100 * found['terminal_share']:.2f}%")
+    for name, label in (("returns", "return"), ("lengths", "length"), ("scores", "D4RL score")):
+        if found[name] is not None:
+            table.add_section()
+            for statistic, value in found[name].items():
+                table.add_row(f"{label}, {statistic}", "–" if value is None else f"{value:,.1f}")
+    return table
+
+
+def learning_curve(
+    evaluations: pd.DataFrame, title: str, file: Path, steps: str = "environment steps"
+) -> None:
     """A picture: every seed's evaluations, their mean and the paper's interval."""
     # The object interface of matplotlib: no global state, no screen needed.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -84,7 +122,7 @@ def learning_curve(evaluations: pd.DataFrame, title: str, file: Path) -> None:
             common.index, mean - interval, mean + interval, color="black", alpha=0.12, linewidth=0
         )
         axes.plot(common.index, mean, color="black", linewidth=2, label="mean ± 1.96 sd/√n")
-    axes.set(title=title, xlabel="environment steps", ylabel="evaluation return")
+    axes.set(title=title, xlabel=steps, ylabel="evaluation return")
     axes.grid(alpha=0.25)
     axes.margins(x=0.01)
     axes.spines[["top", "right"]].set_visible(False)

@@ -131,6 +131,11 @@ class RunFolder:
         self._lock.close()
 
 
+def kept_policies(path: Path, step: int) -> Path:
+    """In a run folder, where the policies evaluated at `step` are kept, if they are."""
+    return path / "policies" / f"{step:09d}"
+
+
 def create(path: Path, record: Mapping[str, Any]) -> None:
     """A new run folder with its config.json; refuses one that holds anything."""
     if (path / "config.json").exists():

@@ -31,8 +31,11 @@ class Sample:
         """The paper's, 1.96 / sqrt(n) * sd."""
         return float(1.96 / np.sqrt(self.n) * self.sd)
 
+    def __format__(self, spec: str) -> str:
+        return f"{self.mean:{spec}} ± {self.interval:{spec}}"
+
     def __str__(self) -> str:
-        return f"{self.mean:.0f} ± {self.interval:.0f}"
+        return f"{self:.0f}"
 
 
 def welch(a: Sample, b: Sample) -> float:

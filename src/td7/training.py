@@ -30,7 +30,7 @@ from td7.engine import Engine, Fetch
 from td7.errors import InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
-from td7.runs import Keep, RunFolder, versions
+from td7.runs import Keep, RunFolder, kept_policies, versions
 from td7.snapshots import Snapshot, Snapshots
 from td7.types import AnyFloat, RowLayout, Task, TaskSpec
 
@@ -63,6 +63,7 @@ class RunConfig:
     engine: str  # how updates run; it decides the last digits
     threads: int  # PyTorch's; they may, too
     dataset: Given | None = None  # what it learns from; None: what it collects itself
+    keep_policies: int = 0  # steps between evaluated policies that are kept; 0: none
 
     @property
     def online(self) -> OnlineConfig:
@@ -261,17 +262,26 @@ class Training(ABC):
 
     def _evaluate_until(self, m: int, step: int) -> None:
         """Gives out the evaluations due up to and including time step `step`."""
-        member = self.members[m]
-        while member.next_evaluation <= step:
-            self.executor.submit(
-                EvaluationTask(
-                    seed=member.seed,
-                    step=member.next_evaluation,
-                    episodes=self.config.evaluation_episodes,
-                    policy=self._test_policy(m),
+        member, c = self.members[m], self.config
+        while (due := member.next_evaluation) <= step:
+            policy = self._test_policy(m)
+            self.executor.submit(EvaluationTask(member.seed, due, c.evaluation_episodes, policy))
+            if c.keep_policies and due % c.keep_policies == 0:
+                self._save_policies(
+                    kept_policies(self.folder.path, due), {member.seed: policy}, due
                 )
-            )
-            member.next_evaluation += self.config.evaluate_every
+            member.next_evaluation += c.evaluate_every
+
+    def _save_policies(
+        self, folder: Path, found: Mapping[int, AnyFloat], steps: int | list[int]
+    ) -> None:
+        record = {
+            "algorithm": self.config.algorithm,
+            "exploration": asdict(self.learner.exploration),
+            "steps": steps,
+        }
+        network, seeds = self.learner.policy_network, self.config.seeds
+        policies.save(folder, self.spec, network, found, record, seeds)
 
     def _fetch_metrics_if_due(self, m: int) -> None:
         member, updates = self.members[m], self.engine.updates[m]
@@ -323,16 +333,10 @@ class Training(ABC):
                 "times": self.clock.times,
             }
             self.snapshots.save(tensors, members, self.replay)
-            policies.save(
+            self._save_policies(
                 self.folder.path / "policy",
-                self.spec,
-                self.learner.policy_network,
                 {seed: self._test_policy(m) for m, seed in enumerate(self.config.seeds)},
-                {
-                    "algorithm": self.config.algorithm,
-                    "exploration": asdict(self.learner.exploration),
-                    "steps": [member.steps for member in self.members],
-                },
+                [member.steps for member in self.members],
             )
         self.folder.write_timings(self.clock.seconds, self.clock.times)
         self._last_snapshot = time.monotonic()

@@ -1,0 +1,187 @@
+"""Datasets of one's own: what a run's policies do, or what it did, in D4RL's layout."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from td7 import datasets, policies, runs
+from td7.collection import EpisodeDone, EpisodeTask, executor
+from td7.environments import ActionMap
+from td7.errors import InputError, unknown
+from td7.snapshots import Snapshots
+from td7.types import Float32, RowLayout
+
+FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no training did
+MEDIUM = 1 / 3  # of the way from random to the run's best, as D4RL's medium policies are
+
+Report = Callable[[int, int], None]  # rows so far, and in all
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Rows in time's order, and where episodes end, be it for good or by a cut."""
+
+    rows: Float32  # [N, width]
+    ends: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+    def __add__(self, other: "Recorded") -> "Recorded":
+        return Recorded(
+            np.concatenate([self.rows, other.rows]), np.concatenate([self.ends, other.ends])
+        )
+
+
+def record(
+    run: Path, kind: str, rows: int, out: Path, *, seed: int | None, workers: int, report: Report
+) -> None:
+    """Writes a dataset of `rows` transitions; see KINDS."""
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    if rows < 2:
+        raise InputError(f"rows must be at least 2, given {rows}")
+    if out.exists():
+        raise InputError(f"{out} exists already")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder")
+    config = runs.read_config(run)
+    seed = config["seeds"][0] if seed is None else seed
+    source = Source(run, config, seed, workers, report)
+    found, steps = KINDS[kind](source, rows)
+    spec = source.policy.spec
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    splits = np.cumsum(layout.splits)[:-1]
+    states, actions, next_states, rewards, going_on = np.split(found.rows, splits, axis=1)
+    terminals = going_on[:, 0] == 0
+    datasets.write(
+        out,
+        observations=states,
+        actions=ActionMap(spec.action_low, spec.action_high).to_task(actions),
+        next_observations=next_states,
+        rewards=rewards[:, 0],
+        terminals=terminals,
+        timeouts=found.ends & ~terminals,
+        attributes={
+            "task": spec.task.id,
+            "kind": kind,
+            "algorithm": config["algorithm"],
+            "seed": seed,
+            "policy_steps": steps,
+            "action_low": spec.action_low,
+            "action_high": spec.action_high,
+        },
+    )
+
+
+class Source:
+    """A run's seed as a source of transitions."""
+
+    def __init__(
+        self, run: Path, config: Mapping[str, Any], seed: int, workers: int, report: Report
+    ) -> None:
+        self.run, self.seed, self.workers, self.report = run, seed, workers, report
+        self.policy = policies.load(run, seed)
+        self.steps: int = config["steps"]
+        evaluations = pd.read_csv(run / "evaluations.csv")
+        own = evaluations[evaluations["seed"] == seed]
+        self.scores = own.groupby("step")["return"].mean()
+
+    def played(self, policy: policies.Policy, rows: int, first: int, done: int = 0) -> Recorded:
+        """What the policy does, exploring as it did in training; the last episode is cut."""
+        players = executor(policy.spec.task, policy.network, self.workers)
+        try:
+            parts: list[Float32] = []
+            ends: list[int] = []
+            total, number = 0, first
+            while total < rows:
+                batch = range(number, number + max(1, self.workers))
+                for i in batch:
+                    task = EpisodeTask(self.seed, i, rows, policy.flat, policy.exploration)
+                    players.submit(task)
+                finished: dict[int, Float32] = {}
+                while players.pending:
+                    for result in players.completed(block=True):
+                        assert isinstance(result, EpisodeDone)  # no other task was given
+                        finished[result.task.episode] = result.episode.rows
+                for i in batch:  # in their order, whoever was first
+                    part = finished[i][: rows - total]
+                    if len(part):
+                        total += len(part)
+                        parts.append(part)
+                        ends.append(total - 1)
+                number = batch[-1] + 1
+                self.report(done + total, done + rows)
+        finally:
+            players.close()
+        return Recorded(np.concatenate(parts), _flags(rows, ends))
+
+    def medium(self) -> tuple[policies.Policy, int]:
+        """The kept policy whose evaluation is nearest to a third of the run's best."""
+        kept = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdigit()}
+        known = [step for step in kept if step in self.scores.index]
+        if not known:
+            raise InputError(
+                f"{self.run} kept no policies of its middle: train it with --keep-policies"
+            )
+        lowest, best = self.scores.iloc[0], self.scores.max()
+        wanted = lowest + MEDIUM * (best - lowest)
+        step = min(known, key=lambda s: abs(self.scores[s] - wanted))
+        return policies.load(kept[step], self.seed), step
+
+    def replayed(self, rows: int) -> Recorded:
+        """What the run did, from its first step on, as its last snapshot holds it."""
+        snapshots = Snapshots(self.run / "snapshot", lambda _: None)
+        snapshot = snapshots.load()
+        if snapshot is None:
+            raise InputError(f"{self.run} has no snapshot, which holds its transitions")
+        parts = snapshots.rows(snapshot, self.seed)
+        have = sum(map(len, parts))
+        member = snapshot.members["seeds"].index(self.seed)
+        added = snapshot.members["rows_added"][member]
+        if have < rows or have < added:
+            raise InputError(
+                f"{self.run} holds the last {have:,} transitions of seed {self.seed}, which made "
+                f"{added:,}; asked for are the first {rows:,}"
+            )
+        found = np.concatenate(parts)[:rows]
+        episodes = pd.read_csv(self.run / "episodes.csv")
+        last = episodes[episodes["seed"] == self.seed]["step"].to_numpy() - 1
+        return Recorded(found, _flags(rows, [*last[last < rows], rows - 1]))
+
+
+def _expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
+    return source.played(source.policy, rows, FIRST_EPISODE), [source.steps]
+
+
+def _medium(source: Source, rows: int) -> tuple[Recorded, list[int]]:
+    policy, step = source.medium()
+    return source.played(policy, rows, FIRST_EPISODE), [step]
+
+
+def _replay(source: Source, rows: int) -> tuple[Recorded, list[int]]:
+    return source.replayed(rows), [0, rows]
+
+
+def _medium_expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
+    policy, step = source.medium()
+    half = rows // 2
+    medium = source.played(policy, half, FIRST_EPISODE)
+    expert = source.played(source.policy, rows - half, 2 * FIRST_EPISODE, done=half)
+    return medium + expert, [step, source.steps]
+
+
+# What a kind of dataset holds, and the steps of the policies in it.
+KINDS: dict[str, Callable[[Source, int], tuple[Recorded, list[int]]]] = {
+    "medium": _medium,
+    "replay": _replay,
+    "expert": _expert,
+    "medium-expert": _medium_expert,
+}
+
+
+def _flags(rows: int, places: list[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    flags = np.zeros(rows, np.bool_)
+    flags[places] = True
+    return flags
