@@ -1,5 +1,7 @@
 """Members without checkpoints: one time step, one update, together; and exactly again on resume."""
 
+import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from safetensors.torch import load_file
 import td7
 import toys
 from folders import SMALL, contents, differences, newest
+from td7 import lockstep
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.configs import with_values
 from td7.engine import Engine
@@ -19,6 +22,7 @@ from td7.environments import make
 from td7.errors import RunError
 from td7.lockstep import LockstepTraining
 from td7.replay import Replay
+from td7.stepping import can_spin
 from td7.streams import Stream, derived_seed, generator
 from td7.types import RowLayout, Task
 
@@ -117,10 +121,22 @@ def test_members_of_other_phases_are_as_if_alone(tmp_path: Path) -> None:
         assert np.allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("workers", ["1", "2", "4"])
-def test_processes_change_nothing(tmp_path: Path, finished: Path, workers: str) -> None:
+@pytest.mark.parametrize(("workers", "spins"), [("1", False), ("2", True), ("4", False)])
+def test_processes_change_nothing(
+    tmp_path: Path, finished: Path, workers: str, spins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
     run = train(tmp_path / "run", workers=workers)
     assert differences(contents(run.path), contents(finished)) == []
+
+
+def test_steppers_spin_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert can_spin(15)
+    assert not can_spin(16)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")  # sees writes in any order
+    assert not can_spin(2)
 
 
 @pytest.mark.parametrize("steps", [17, 52, 89])
@@ -169,13 +185,20 @@ def test_an_environment_that_does_not_repeat_itself_is_said(
     assert "led to another state; the run goes on, but not exactly" in said
 
 
-@pytest.mark.parametrize("workers", ["0", "3"])
-def test_what_an_environment_raises_is_one_line(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize(("workers", "spins"), [("0", False), ("3", False), ("3", True)])
+def test_what_an_environment_raises_is_one_line(
+    tmp_path: Path, workers: str, spins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
     with pytest.raises(RunError, match=r"seed 0, episode 0: .* ValueError: the motor is on fire"):
         train(tmp_path / "run", workers=workers, env_kwargs={"fault": "raise", "at": 1})
 
 
-def test_a_dead_stepper_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spins", [False, True])
+def test_a_dead_stepper_is_one_line(
+    tmp_path: Path, spins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
     with pytest.raises(RunError, match=r"td7-stepper-0 died \(signal SIGKILL\) while busy with"):
         train(tmp_path / "run", workers="3", env_kwargs={"fault": "kill", "at": 1})
 

@@ -20,6 +20,7 @@ import td7
 import toys
 from folders import SMALL, TABLES, contents, differences, newest, words
 from td7.cli import main
+from td7.training import TWICE
 
 assert toys  # registers the tasks
 STEPS = 100
@@ -309,17 +310,31 @@ def test_the_real_thing(
 
 
 def test_a_second_signal_stops_at_once(runner: Runner, uninterrupted: dict[str, Any]) -> None:
-    process = runner.start(disk=0.05)  # a snapshot takes a while
+    process = runner.start(disk=0.3)  # a snapshot takes a while
     assert wait_until(lambda: runner.rows() > 14, process)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
+    later = time.monotonic() + 1.2 * TWICE
     assert wait_until(lambda: any(n.endswith(".tmp") for n in runner.snapshots()), process)
+    assert wait_until(lambda: time.monotonic() > later, process)
     os.kill(process.pid, signal.SIGINT)
     assert ended(process) == 130
     assert runner.said() == "td7: interrupted\n"
     assert not any(name.isdigit() for name in runner.snapshots())
     runner.finish()
     assert differences(contents(runner.path), uninterrupted) == []
+
+
+def test_two_signals_at_once_are_one(runner: Runner) -> None:
+    """`timeout` signals a process and then its group, the process among them."""
+    process = runner.start(disk=0.05)
+    assert wait_until(lambda: runner.rows() > 14, process)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGTERM)
+    assert wait_until(lambda: any(n.endswith(".tmp") for n in runner.snapshots()), process)
+    os.kill(process.pid, signal.SIGTERM)
+    assert ended(process) == 128 + signal.SIGTERM
+    assert "000001" in runner.snapshots()
 
 
 # What resuming refuses

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7.collection import EvaluationDone
-from td7.stepping import Live, stepper
+from td7.stepping import Live, can_spin, stepper
 from td7.training import Member, RunConfig, Training
 from td7.types import AnyFloat, Float32
 
@@ -33,7 +33,9 @@ class LockstepTraining(Training):
         try:
             live = [self._live(m) for m in range(len(self.members))]
             steppers = max(0, workers - evaluators)
-            self._stepper = stepper(config.task, config.seeds, live, self.spec, steppers)
+            self._stepper = stepper(
+                config.task, config.seeds, live, self.spec, steppers, spins=can_spin(workers)
+            )
             self._opened.callback(self._stepper.close)
             now = self._stepper.now()
             self._check_replayed(now.state)

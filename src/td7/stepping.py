@@ -3,10 +3,13 @@
 No torch here: worker processes import this module.
 """
 
+import os
+import platform
+import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from ctypes import c_byte
+from collections.abc import Callable, Sequence
+from ctypes import c_byte, c_int64
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import RawArray
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 from td7.environments import make, own_words
 from td7.errors import RunError
 from td7.evaluation import check_finite
-from td7.processes import Script, death, end, start
+from td7.processes import Script, Worker, death, end, start
 from td7.streams import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
@@ -184,46 +187,120 @@ class StepperInProcess(Stepper):
 
 
 class StepperPool(Stepper):
-    """Members spread over processes, which step at the same time, on a board in shared memory."""
+    """Members spread over processes, which step at the same time, on a board in shared memory.
+
+    A pipe takes longer than a time step: where there are cores enough, processes look at a line of
+    shared memory instead, again and again, for what they are asked and for what is done.
+    """
 
     def __init__(
-        self, task: Task, seeds: Sequence[int], live: Sequence[Live], spec: TaskSpec, processes: int
+        self,
+        task: Task,
+        seeds: Sequence[int],
+        live: Sequence[Live],
+        spec: TaskSpec,
+        processes: int,
+        *,
+        spins: bool,
     ) -> None:
         dtype = places(spec)
         memory = RawArray(c_byte, len(seeds) * dtype.itemsize)
-        super().__init__(np.frombuffer(memory, dtype))  # type: ignore[call-overload]
+        super().__init__(_shared(memory, dtype))
+        lines = RawArray(c_int64, processes * LINE)
+        self._lines = _shared(lines, np.int64).reshape(processes, LINE)
+        self._spins = spins
         script = Script.current()
         given = []
         for i in range(processes):
             share = slice(i, None, processes)
-            given.append((task, seeds[share], live[share], memory, dtype, share, script))
+            desk = Desk(memory, dtype, share, lines, i, spins)
+            given.append((task, seeds[share], live[share], desk, script))
         self._workers = start(_step_for, given, "td7-stepper")
         self._end = Finalize(self, end, (self._workers,), exitpriority=0)
 
     def look(self) -> None:
-        self._ask(SHOW)
+        self._ask(LOOK)
 
     def advance(self) -> None:
-        self._ask(STEP)
+        self._ask(ADVANCE)
 
-    def _ask(self, request: bytes) -> None:
-        """Has every worker do it; each answers with what went wrong, if anything did."""
+    def _ask(self, request: int) -> None:
+        """Has every worker do it; one to which it fails answers with what went wrong."""
+        lines, number = self._lines, int(self._lines[0, ASKED]) + 1
+        lines[:, REQUEST] = request
+        lines[:, ASKED] = number
+        if self._spins:
+            waits = 0
+            while (lines[:, DONE] != number).any():
+                waits += 1
+                if waits % LOOKS == 0:  # something takes long, or someone is gone
+                    self._check_alive()
+        else:
+            for worker in self._workers:
+                self._talk(worker, lambda w: w.connection.send_bytes(b""))
+            for worker in self._workers:
+                self._talk(worker, lambda w: w.connection.recv_bytes())
+        if lines[:, FAILED].any():
+            worker = self._workers[int(np.flatnonzero(lines[:, FAILED])[0])]
+            raise RunError(self._talk(worker, lambda w: w.connection.recv_bytes()).decode())
+
+    def _check_alive(self) -> None:
+        for worker in self._workers:
+            if not worker.process.is_alive():
+                raise death(worker, "a time step")
+
+    def _talk(self, worker: Worker, what: Callable[[Worker], Any]) -> Any:
         try:
-            for worker in self._workers:
-                worker.connection.send_bytes(request)
-            wrong = []
-            for worker in self._workers:
-                wrong.append(worker.connection.recv_bytes())
+            return what(worker)
         except (EOFError, OSError):
             raise death(worker, "a time step") from None
-        for error in filter(None, wrong):
-            raise RunError(error.decode())
 
     def close(self) -> None:
         self._end()
 
 
-SHOW, STEP = b"show", b"step"
+# A worker's line of shared memory: numbers of the last request and of the last one done, what is
+# asked for, and whether it failed. As long as a cache line, so that no two workers share one.
+ASKED, REQUEST, DONE, FAILED, LINE = 0, 1, 2, 3, 8
+LOOK, ADVANCE = 1, 2
+LOOKS = 20_000  # at shared memory before one at the clock or the other process
+PATIENCE = 0.005  # seconds that a worker looks before it begins to rest between looks
+REST = 0.0005  # seconds
+
+
+def _shared(memory: Any, dtype: Any) -> NDArray[Any]:
+    return np.frombuffer(memory, dtype)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a stepping process shares with the learner."""
+
+    memory: Any
+    dtype: np.dtype[np.void]
+    share: slice
+    lines: Any
+    number: int
+    spins: bool
+
+    def board(self) -> NDArray[np.void]:
+        return _shared(self.memory, self.dtype)[self.share]
+
+    def line(self) -> NDArray[np.int64]:
+        line: NDArray[np.int64] = _shared(self.lines, np.int64).reshape(-1, LINE)[self.number]
+        return line
+
+    def await_request(self, line: NDArray[np.int64], connection: Connection) -> int:
+        """What is asked for next; raises EOFError where the learner is gone."""
+        if not self.spins:
+            connection.recv_bytes()
+            return int(line[REQUEST])
+        done = line[DONE]
+        begin = time.monotonic()
+        while line[ASKED] == done:
+            if time.monotonic() - begin > PATIENCE and connection.poll(REST):
+                raise EOFError  # nothing is ever sent: this is the pipe's end
+        return int(line[REQUEST])
 
 
 def _step_for(
@@ -231,35 +308,50 @@ def _step_for(
     task: Task,
     seeds: Sequence[int],
     live: Sequence[Live],
-    memory: Any,
-    dtype: np.dtype[np.void],
-    share: slice,
+    desk: Desk,
     script: Script,
 ) -> None:
-    """A stepping process: does what it is asked for until the pipe closes."""
+    """A stepping process: does what it is asked for until the learner is gone."""
     script.make_known(task)
-    board = np.frombuffer(memory, dtype)[share]
+    line = desk.line()
     stepper: StepperInProcess | None = None
     try:
         while True:
-            request = connection.recv_bytes()
-            answer = b""
+            request = desk.await_request(line, connection)
             try:
-                stepper = stepper or StepperInProcess(task, seeds, live, board)
-                stepper.advance() if request == STEP else stepper.look()
+                stepper = stepper or StepperInProcess(task, seeds, live, desk.board())
+                stepper.advance() if request == ADVANCE else stepper.look()
             except RunError as error:
                 traceback.print_exc()
-                answer = str(error).encode()
-            connection.send_bytes(answer)
+                line[FAILED] = 1
+                if not desk.spins:
+                    connection.send_bytes(b"")
+                connection.send_bytes(str(error).encode())
+            else:
+                if not desk.spins:
+                    connection.send_bytes(b"")
+            line[DONE] = line[ASKED]
     except (EOFError, BrokenPipeError, ConnectionResetError):
         if stepper is not None:
             stepper.close()
 
 
 def stepper(
-    task: Task, seeds: Sequence[int], live: Sequence[Live], spec: TaskSpec, processes: int
+    task: Task,
+    seeds: Sequence[int],
+    live: Sequence[Live],
+    spec: TaskSpec,
+    processes: int,
+    *,
+    spins: bool = False,
 ) -> Stepper:
-    """Stepping processes, or none at all for 0."""
+    """Stepping processes, or none at all for 0. `spins`: they may keep their cores busy."""
     if processes:
-        return StepperPool(task, seeds, live, spec, min(processes, len(seeds)))
+        count = min(processes, len(seeds))
+        return StepperPool(task, seeds, live, spec, count, spins=spins)
     return StepperInProcess(task, seeds, live, np.zeros(len(seeds), places(spec)))
+
+
+def can_spin(processes: int) -> bool:
+    """Whether so many, and the learner, have a core each, and see writes in their order."""
+    return len(os.sched_getaffinity(0)) > processes and platform.machine() == "x86_64"

@@ -34,6 +34,8 @@ from td7.runs import Keep, RunFolder, kept_policies, versions
 from td7.snapshots import Snapshot, Snapshots
 from td7.types import AnyFloat, RowLayout, Task, TaskSpec
 
+TWICE = 0.3  # seconds between signals that are two
+
 
 @dataclass(frozen=True)
 class Given:
@@ -436,10 +438,16 @@ class Training(ABC):
             yield  # only the main thread may handle signals
             return
 
+        asked = 0.0
+
         def ask(signum: int, frame: FrameType | None) -> None:
+            nonlocal asked
             if self._signal is not None:
-                raise KeyboardInterrupt
-            self._signal = signum
+                # `timeout` and others signal a process and its group: that is one wish, not two.
+                if time.monotonic() - asked > TWICE:
+                    raise KeyboardInterrupt
+                return
+            self._signal, asked = signum, time.monotonic()
             self.progress.say("stopping: writing a snapshot (once more to stop without one)")
             self.executor.abandon()  # an episode may be long, and can be played again
 
