@@ -19,6 +19,7 @@ from td7.cli import main
 from td7.configs import with_values
 from td7.engine import Engine
 from td7.errors import InputError
+from td7.fetching import DATASETS
 from td7.replay import Replay
 from td7.studies import STUDIES, Row, variant
 from td7.studies.design import PERCENT_LOSS_LABELS
@@ -42,6 +43,10 @@ TINY_OF: dict[str, dict[str, int]] = {
     "td3+ofe": {**TINY, "ofe_features": 12},
     "sac": TINY_ENTROPY,
     "tqc": {**TINY_ENTROPY, "quantiles": 6},
+    "td3+bc": TINY,
+    "cql": {"hidden_dim": 8, "batch_size": 16, "sampled_actions": 3, "cloning_updates": 9},
+    "iql": {"hidden_dim": 8, "batch_size": 16},
+    "xql": {"hidden_dim": 8, "batch_size": 16},
 }
 
 NAMES = [name for study in STUDIES.values() for name in study.names()]
@@ -66,12 +71,13 @@ DISTINCT = list({_key(variant(name)): name for name in reversed(NAMES)}.values()
 def test_every_label_of_the_papers_tables_has_its_row(name: str) -> None:
     study = STUDIES[name]
     printed = paper.table(study.table)
-    labels = printed["algorithm" if name == "online" else "variant"]
+    labels = printed["algorithm" if name in ("online", "offline") else "variant"]
     assert list(study.rows) == list(dict.fromkeys(labels))
-    assert max(printed["time_step"]) == study.steps
-    assert name == "online" or set(printed["time_step"]) == {study.steps}
+    if name != "offline":  # whose table is of its one number of updates
+        assert max(printed["time_step"]) == study.steps
+        assert name == "online" or set(printed["time_step"]) == {study.steps}
     tasks = {task.removesuffix("-v4") for task in study.tasks}
-    assert set(printed["environment"]) == tasks
+    assert set(printed["environment"]) - {"Total"} == tasks
 
 
 def test_labels_of_the_other_tables_have_rows() -> None:
@@ -81,6 +87,18 @@ def test_labels_of_the_other_tables_have_rows() -> None:
     assert list(PERCENT_LOSS_LABELS) == list(losses)
     design = list(STUDIES["design"].rows)
     assert list(PERCENT_LOSS_LABELS.values()) == design[2:]  # all but the references
+
+
+def test_the_offline_study_is_of_all_the_papers_data() -> None:
+    printed = paper.table("offline").query("environment != 'Total'")
+    pairs = dict.fromkeys(zip(printed["environment"], printed["dataset"], strict=True))
+    found = [f"{environment}-{dataset}-v2".lower() for environment, dataset in pairs]
+    assert list(STUDIES["offline"].datasets) == found == list(DATASETS)
+
+
+def test_a_row_of_the_offline_study_needs_data() -> None:
+    with pytest.raises(InputError, match="offline/TD7 learns from data: give --dataset"):
+        td7.train(variant="offline/TD7", env="toys:Point-v0")
 
 
 def test_the_extrapolation_study_has_each_row_with_both_buffers() -> None:
@@ -131,6 +149,7 @@ def test_there_are_as_many_rows_as_the_paper_has() -> None:
     sizes = {name: len(study.rows) for name, study in STUDIES.items()}
     assert sizes == {
         "online": 5,
+        "offline": 5,
         "design": 21 + 2,
         "extrapolation": 6 * 2,
         "checkpoints": 10 + 2,
@@ -138,7 +157,7 @@ def test_there_are_as_many_rows_as_the_paper_has() -> None:
         "ablation": 3 + 11 + 2,
         "beyond": 8,
     }
-    assert len(DISTINCT) == 41
+    assert len(DISTINCT) == 45
 
 
 # -- the contract --------------------------------------------------------------------------------
@@ -181,9 +200,13 @@ def moves(row: Row) -> set[str]:
     if row.algorithm in ("sac", "tqc"):
         sale = {"encoder", "fixed_encoder", "target_fixed_encoder"} if s.get("sale") else set()
         return {"critic", "actor", "target_critic", "temperature"} | sale
+    if row.algorithm in ("iql", "xql"):
+        return {"value", "critic", "target_critic", "actor"}
+    if row.algorithm == "cql":
+        return {"critic", "actor", "target_critic", "temperature"}
     if row.algorithm == "td3+ofe":
         return names | {"ofe"}
-    if row.algorithm == "td3":
+    if row.algorithm in ("td3", "td3+bc"):
         return names | ({"encoder", "target_encoder"} if s.get("encoder") else set())
     inputs = (*s.get("critic_inputs", ("zsa",)), *s.get("actor_inputs", ("zs",)))
     reads = "zs" in inputs or "zsa" in inputs
@@ -267,6 +290,9 @@ TRACED = [
     "online/SAC",
     "beyond/TQC + SALE",
     "online/TD3+OFE",
+    "offline/TD3+BC",
+    "offline/CQL",
+    "offline/X-QL",
 ]
 
 

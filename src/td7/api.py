@@ -286,8 +286,8 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     task = Task(env, environment_kwargs(options.env_kwargs))
     if dataset:
         settings = _offline_settings(chosen, settings)
-    elif not chosen.online:
-        raise InputError(f"{chosen.name} learns from data: give --dataset")
+    elif not chosen.online or options.variant.partition("/")[0] == "offline":
+        raise InputError(f"{options.variant or chosen.name} learns from data: give --dataset")
     hyperparameters = with_values(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
     updates = options.steps

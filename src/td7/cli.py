@@ -481,7 +481,8 @@ def _list_studies(name: str | None) -> None:
         print("\n`td7 list studies NAME` shows the rows of one.")
         return
     chosen = study(name)
-    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} steps of {', '.join(chosen.tasks)}")
+    where = ", ".join(chosen.datasets or chosen.tasks)
+    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} steps of {where}")
     group = ""
     for row in chosen.rows.values():
         if row.group != group:
@@ -490,7 +491,10 @@ def _list_studies(name: str | None) -> None:
         changes = " ".join(f"{k}={_plain(v)}" for k, v in row.changes.items()) or "nothing"
         print(f"  {row.label:26}{row.algorithm:5}{row.summary}")
         print(f"  {'':26}{'':5}changes {changes}")
-    print(f"\nTrain one: td7 train --variant {chosen.names()[1]!r} --env {chosen.tasks[0]}")
+    example = (
+        f"--dataset {chosen.datasets[0]}.hdf5" if chosen.datasets else f"--env {chosen.tasks[0]}"
+    )
+    print(f"\nTrain one: td7 train --variant {chosen.names()[1]!r} {example}")
 
 
 def _list_algorithms() -> None:

@@ -7,11 +7,12 @@ from td7.studies.beyond import BEYOND
 from td7.studies.checkpoints import CHECKPOINTS
 from td7.studies.design import DESIGN
 from td7.studies.extrapolation import EXTRAPOLATION
+from td7.studies.offline import OFFLINE
 from td7.studies.online import ONLINE
 
 __all__ = ["STUDIES", "Row", "Study", "study", "variant"]
 
-_ALL = (ONLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION, BEYOND)
+_ALL = (ONLINE, OFFLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION, BEYOND)
 STUDIES = {s.name: s for s in _ALL}
 
 

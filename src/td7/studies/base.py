@@ -30,6 +30,7 @@ class Study:
     table: str  # of td7.paper; "" where the paper has only curves
     rows: Mapping[str, Row]  # label: row; the first is what percent losses are against
     tasks: tuple[str, ...] = field(default=PAPER_TASKS)
+    datasets: tuple[str, ...] = ()  # of D4RL, where its agents learn from data
 
     def names(self) -> list[str]:
         """Of its variants: STUDY/LABEL."""
