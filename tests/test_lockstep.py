@@ -1,6 +1,5 @@
 """Members without checkpoints: one time step, one update, together; and exactly again on resume."""
 
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.torch import load_file
 import td7
 import toys
 from folders import SMALL, contents, differences, newest
-from td7 import lockstep
+from td7 import lockstep, stepping
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.configs import with_values
 from td7.engine import Engine
@@ -131,7 +130,7 @@ def test_processes_change_nothing(
 
 
 def test_steppers_spin_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    monkeypatch.setattr(stepping, "own_cores", lambda: range(16))
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert can_spin(15)
     assert not can_spin(16)

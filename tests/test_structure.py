@@ -44,7 +44,17 @@ ORDER = [
         "engine",
         "runs",
     ),
-    *("snapshots", "recording", "progress", "training", "asynchronous", "lockstep", "offline"),
+    *(
+        "planning",
+        "launching",
+        "snapshots",
+        "recording",
+        "progress",
+        "training",
+        "asynchronous",
+        "lockstep",
+        "offline",
+    ),
     *("plain", "peers", "bench"),
     *("report", "api", "cli", "__main__"),
 ]

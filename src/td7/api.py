@@ -21,6 +21,7 @@ from td7.configs import check, hyper, named, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make
 from td7.errors import InputError, unknown
 from td7.evaluation import evaluate as play
+from td7.processes import own_cores
 from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
@@ -373,6 +374,8 @@ def resume(
             values["dataset"] = dataset or given_before["source"]
     except (KeyError, TypeError) as error:
         raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
+    if dataset and not given_before:
+        raise InputError(f"{path} collects its own data: --dataset is of no use")
     how = {"workers": workers, "snapshot_every": snapshot_every, "quiet": quiet}
     options = train_options({**values, **how})
     data = read_dataset(options) if options.dataset else None
@@ -433,8 +436,10 @@ def _run(
             snapshot_every=options.snapshot_every,
         )
         try:
-            if config.steps != record["steps"]:  # extended; the folder is ours from here on
-                runs.write_config(path, {**record, "steps": config.steps})
+            may_change = ("steps", "dataset")  # extended, moved; the folder is ours from here on
+            now = {**record, **{name: config.to_json()[name] for name in may_change}}
+            if now != record:
+                runs.write_config(path, now)
             seeds = ",".join(map(str, config.seeds))
             layout = RowLayout(spec.state_dim, spec.action_dim)
             size = (config.replay_rows, len(config.seeds))
@@ -558,7 +563,7 @@ def choose_replay_device(given: str, device: str) -> str:
 
 def choose_workers(given: str, device: str, seeds: int) -> int:
     if given == "auto":
-        spare = max(1, (os.cpu_count() or 1) - 1)
+        spare = max(1, len(own_cores()) - 1)
         return min(seeds + 5, spare) if device == "cuda" else 0
     return _count("workers", given, at_least=0)
 
@@ -607,7 +612,8 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
         free = _free_bytes(device)
         if free is None or needed <= free:
             continue
-        allowed = [f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"]
+        fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
+        allowed = ["a smaller dataset" if config.dataset else fits]
         if seeds > 1:
             allowed.append("fewer seeds at once")
         if config.replay_device != "cpu":

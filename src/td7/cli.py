@@ -62,7 +62,7 @@ def _run(words: Sequence[str]) -> int:
         options, rest = parser.parse_known_args(words)
     except SystemExit:  # --help or --version, which has been answered
         return 0
-    own = commands.get(words[0], parser)
+    own = getattr(options, "own_parser", commands.get(words[0], parser))
     if rest and rest[0].startswith("-"):
         raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
     if rest:
@@ -169,10 +169,43 @@ def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         parser.add_argument(flag, metavar=flag[2:].upper(), default=default, help=shown)
 
 
+def _add_study(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from td7.studies import STUDIES
+
+    del words
+    parser.add_argument("name", metavar="NAME", help=", ".join(STUDIES))
+    for flag, metavar, default, text in (
+        ("--tasks", "A,B", "", "tasks, or offline datasets and paths of datasets (the paper's)"),
+        ("--seeds", "SEEDS", "0-9", "of every run, stacked"),
+        ("--steps", "N", "", "of every run (the paper's)"),
+        ("--evaluate-every", "N", "5_000", "steps between evaluations"),
+        ("--evaluation-episodes", "N", "10", "episodes an evaluation"),
+        ("--device", "DEVICE", "auto", "auto, cpu or cuda"),
+        ("--engine", "ENGINE", "auto", "how updates run"),
+        ("--workers", "N", "auto", "processes that play episodes, a run"),
+        ("--at-once", "N", "1", "runs at the same time on this machine"),
+        ("--datasets", "DIR", "datasets", "folder with D4RL's files, for the study offline"),
+        ("--out", "DIR", "", "folder of the study's runs (studies/NAME)"),
+    ):
+        shown = f"{text} (default: {default})" if default else text
+        parser.add_argument(flag, metavar=metavar, default=default, help=shown)
+    parser.add_argument(
+        "--rows", metavar="LABEL", nargs="+", default=[], help="some rows; `td7 list studies NAME`"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="hyperparameters of every row whose algorithm has them",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+
+
 def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     from td7.fetching import DATASETS, URL_VARIABLE
 
-    del words
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", parser_class=Parser, dest="action", required=True
     )
@@ -210,6 +243,10 @@ def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     record.add_argument(
         "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
     )
+    if words and not words[0].startswith("-") and words[0] not in actions.choices:
+        raise unknown("action", words[0], actions.choices)
+    for action in actions.choices.values():
+        action.set_defaults(own_parser=action)
 
 
 def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
@@ -353,12 +390,10 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
     from td7.fetching import fetch
     from td7.progress import amounts
 
-    folder = Path(options.out)
-    folder.mkdir(parents=True, exist_ok=True)
     with amounts(options.id, "bytes") as report:
         path = fetch(
             options.id,
-            folder,
+            Path(options.out),
             report=report,
             say=lambda text: print(text, file=sys.stderr, flush=True),
             base_url=options.url,
@@ -371,11 +406,10 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
 def _dataset_record(options: argparse.Namespace) -> int:
     from td7.configs import parse
     from td7.progress import amounts
-    from td7.recording import record
-    from td7.runs import read_config
+    from td7.recording import origin, record
 
     run = Path(options.run)
-    task = read_config(run)["task"]["id"].rpartition(":")[2]
+    task = origin(run).task_id.rpartition(":")[2]
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
     workers = parse("workers", options.workers, int)
     if workers < 0:
@@ -392,6 +426,66 @@ def _dataset_record(options: argparse.Namespace) -> int:
         )
     print(out)
     return 0
+
+
+def _study(options: argparse.Namespace) -> int:
+    from td7 import planning
+    from td7.api import choose_device, parse_seeds
+    from td7.configs import named, parse
+    from td7.launching import Interrupted, launch
+    from td7.progress import StudyProgress, duration
+    from td7.report import plan_table
+
+    at_once = parse("at-once", options.at_once, int)
+    if at_once < 1:
+        raise InputError(f"at-once must be at least 1, given {at_once}")
+    device = choose_device(options.device)
+    request = planning.Request(
+        options.name,
+        tuple(options.rows),
+        tuple(task for task in options.tasks.split(",") if task),
+        parse("steps", options.steps, int) if options.steps else 0,
+        {
+            "seeds": parse_seeds(options.seeds),
+            "evaluate_every": parse("evaluate-every", options.evaluate_every, int),
+            "evaluation_episodes": parse("evaluation-episodes", options.evaluation_episodes, int),
+            "device": device,
+            "engine": options.engine,
+            "workers": options.workers,
+            "set": named(options.set),
+        },
+    )
+    out = Path(options.out or f"studies/{options.name}")
+    runs = planning.plan(request, out, Path(options.datasets))
+    states = {run: planning.state(run) for run in runs}
+    done = [run for run, found in states.items() if found is planning.State.DONE]
+    rates = {**planning.usual_rates(device), **planning.measured_rates(done)}
+    left = {
+        run: 1 - planning.fraction(run) for run in runs if states[run] is not planning.State.DONE
+    }
+    console = _console()
+    console.print(plan_table(states))
+    seconds = planning.seconds_left(left, rates)
+    console.print(
+        f"{len(done)} of {len(runs)} runs are done; the others take about "
+        f"{duration(None if seconds is None else seconds / at_once)} on {device} "
+        f"(by {'the runs that are done' if done else 'what was measured elsewhere'})",
+        highlight=False,
+    )
+    if options.dry_run:
+        return 0
+    planning.write_request(request, out)
+    shown = StudyProgress(rates, at_once)
+    try:
+        standing = launch(runs, out, at_once, shown.show)
+    except Interrupted as stop:
+        return _failed(f"{stop}; the same command goes on", 128 + stop.signum)
+    finally:
+        shown.close()
+    for name, error in standing.failed.items():
+        print(f"failed: {name}: {error} ({out / 'logs' / name}.log)", file=sys.stderr)
+    print(f"{len(standing.done)} of {len(runs)} runs are done: {out}")
+    return 1 if standing.failed else 0
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -420,6 +514,9 @@ def _bench(options: argparse.Namespace) -> int:
     specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
     seeds = numbers("seeds", options.seeds)
     steps = parse("steps", options.steps, int)
+    for name in names:
+        if steps and not algorithm(name).online:
+            raise InputError(f"steps={steps}: {name} learns from data and takes none; allowed: 0")
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -526,6 +623,7 @@ _COMMANDS: dict[
         _add_list,
         "what there is: algorithms, hyperparameters, studies, tasks",
     ),
+    "study": (_study, _add_study, "all runs of a table of the paper; given again, it goes on"),
     "dataset": (_dataset, _add_dataset, "look at, fetch or record data to learn from"),
     "bench": (_bench, _add_bench, "measure updates and steps a second, beside other programs"),
 }

@@ -21,6 +21,13 @@ from td7.errors import InputError, RunError
 from td7.types import Task
 
 
+def own_cores() -> set[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # only Linux has it
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
 @dataclass
 class Worker:
     process: BaseProcess

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from td7 import paper, runs
 from td7.datasets import score
+from td7.planning import Planned, State
 from td7.statistics import Sample, welch
 
 
@@ -96,6 +97,25 @@ def dataset_table(found: Mapping[str, Any]) -> Table:
             table.add_section()
             for statistic, value in found[name].items():
                 table.add_row(f"{label}, {statistic}", "–" if value is None else f"{value:,.1f}")
+    return table
+
+
+def plan_table(states: Mapping[Planned, State]) -> Table:
+    """A study's rows, and on how many tasks each is done."""
+    table = Table(title="the plan", title_justify="left")
+    for column in ("row", "algorithm", "steps", "seeds"):
+        table.add_column(column, justify="right" if column in ("steps", "seeds") else "left")
+    for wanted in State:
+        table.add_column(wanted.value)
+    for label in dict.fromkeys(run.label for run in states):
+        own = {run: found for run, found in states.items() if run.label == label}
+        first = next(iter(own))
+        places = [
+            ", ".join(run.where for run, found in own.items() if found is wanted)
+            for wanted in State
+        ]
+        sizes = (f"{first.options['steps']:,}", str(len(first.options["seeds"])))
+        table.add_row(label, first.algorithm, *sizes, *places)
     return table
 
 

@@ -20,6 +20,7 @@ from td7.files import write, write_json
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
+FINISHED = "finished.json"
 
 
 Keep = Callable[[int, int, int], bool]  # of a row's first three columns
@@ -121,9 +122,14 @@ class RunFolder:
         text = "".join(",".join(map(str, row)) + "\n" for row in rows)
         write(self.path / "timings.csv", text.encode())
 
-    def finish(self) -> None:
+    def begin(self) -> None:
+        (self.path / FINISHED).unlink(missing_ok=True)
+
+    def finish(self, steps: int) -> None:
+        """The last thing that a run does."""
         for table in self.tables.values():
             table.sort()
+        write_json(self.path / FINISHED, {"steps": steps})
 
     def close(self) -> None:
         for table in self.tables.values():
@@ -165,6 +171,25 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{file} is damaged: it holds no JSON object")
     return data
+
+
+def finished_steps(path: Path) -> int | None:
+    """The steps that a finished run made; None for others."""
+    try:
+        return int(json.loads((path / FINISHED).read_text())["steps"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path / FINISHED} is damaged: {error}") from None
+
+
+def total_seconds(path: Path) -> float | None:
+    """How long a finished run took; None for others."""
+    if finished_steps(path) is None:
+        return None
+    with (path / "timings.csv").open() as file:
+        found = {row["phase"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    return found.get("total")
 
 
 def write_config(path: Path, record: Mapping[str, Any]) -> None:

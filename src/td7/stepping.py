@@ -3,7 +3,6 @@
 No torch here: worker processes import this module.
 """
 
-import os
 import platform
 import time
 import traceback
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from td7.environments import make, own_words
 from td7.errors import RunError
 from td7.evaluation import check_finite
-from td7.processes import Script, Worker, death, end, start
+from td7.processes import Script, Worker, death, end, own_cores, start
 from td7.streams import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
@@ -354,4 +353,4 @@ def stepper(
 
 def can_spin(processes: int) -> bool:
     """Whether so many, and the learner, have a core each, and see writes in their order."""
-    return len(os.sched_getaffinity(0)) > processes and platform.machine() == "x86_64"
+    return len(own_cores()) > processes and platform.machine() == "x86_64"

@@ -200,13 +200,14 @@ class Training(ABC):
     def run(self) -> None:
         """Trains to the end, or raises `Stopped` after a signal, or what went wrong."""
         try:
+            self.folder.begin()
             with self._signals():
                 while not self._is_finished():
                     self._advance()
                     self.progress.show(self.status)
                     self._snapshot_if_due()
                 self._save()
-                self.folder.finish()
+                self.folder.finish(self.config.steps)
                 self.progress.show(self.status, final=True)
         except OSError as error:
             raise RunError(

@@ -1,0 +1,210 @@
+"""A study as runs: which there are, which are done, how long the others will take.
+
+OUT/study.json           what was asked for
+OUT/ROW/TASK/            a run folder: one row on one task, its seeds stacked
+OUT/failed.json          runs that failed, with their errors; they are tried again
+OUT/logs/ROW--TASK.log   what a run said
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from td7 import runs
+from td7.errors import InputError, unknown
+from td7.fetching import DATASETS
+from td7.files import write_json
+from td7.studies import Row, Study, study
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `td7 study` is asked for. Empty: what the paper did."""
+
+    name: str
+    rows: tuple[str, ...] = ()  # labels
+    tasks: tuple[str, ...] = ()  # ids of tasks, or with given data ids and paths of datasets
+    steps: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)  # others of `td7.train`
+
+
+class State(Enum):
+    TO_DO = "to do"
+    INTERRUPTED = "to resume"
+    DONE = "done"
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """One row of a study on one task."""
+
+    label: str
+    algorithm: str
+    where: str  # a task's id, or a dataset's name
+    folder: Path
+    options: Mapping[str, Any]  # of `td7.train`
+
+    @property
+    def name(self) -> str:
+        """For people and for file names."""
+        return f"{self.folder.parent.name}--{self.folder.name}"
+
+    @property
+    def seed_steps(self) -> int:
+        return len(self.options["seeds"]) * int(self.options["steps"])
+
+
+def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
+    """Every run of the study, a row after the other, all checked."""
+    chosen = study(request.name)
+    steps = request.steps or chosen.steps
+    found = []
+    for number, row in enumerate(chosen.rows.values()):
+        if request.rows and row.label not in request.rows:
+            continue
+        for where, options in _places(chosen, request.tasks, datasets):
+            folder = out / f"{number:02d}-{_slug(row.label)}" / _slug(where)
+            given = {
+                **request.options,
+                **options,
+                "variant": f"{chosen.name}/{row.label}",
+                "steps": steps,
+                "set": _settings(row, request.options.get("set", {})),
+            }
+            found.append(Planned(row.label, row.algorithm, where, folder, given))
+    unknown_rows = [label for label in request.rows if label not in chosen.rows]
+    if unknown_rows:
+        names = list(chosen.rows)
+        raise unknown(f"row of {chosen.name}", unknown_rows[0], names, shown=len(names))
+    return found
+
+
+def _places(
+    chosen: Study, tasks: Sequence[str], datasets: Path
+) -> list[tuple[str, dict[str, str]]]:
+    """What a run's task is called, and the options that choose it."""
+    if not chosen.datasets:
+        return [(task, {"env": task}) for task in tasks or chosen.tasks]
+    found = []
+    for name in tasks or chosen.datasets:
+        path = datasets / DATASETS[name].file if name in DATASETS else Path(name)
+        if not path.exists():
+            advice = f"; `td7 dataset fetch {name}` gets it" if name in DATASETS else ""
+            raise InputError(f"there is no dataset {path}{advice}")
+        found.append((name if name in DATASETS else path.stem, {"dataset": str(path)}))
+    return found
+
+
+def _settings(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given hyperparameters that the row's algorithm has."""
+    from td7.algorithms import algorithm
+
+    names = algorithm(row.algorithm).config.__dataclass_fields__
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", text).strip("_")
+
+
+def write_request(request: Request, out: Path) -> None:
+    """Notes what a folder is for; one folder holds one study."""
+    file = out / "study.json"
+    before = read_request(out)
+    if before is not None and before.name != request.name:
+        raise InputError(f"{out} holds the study {before.name}; give --out another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(file, asdict(request))
+
+
+def read_request(out: Path) -> Request | None:
+    """What a folder is for, if it holds a study."""
+    file = out / "study.json"
+    if not file.exists():
+        return None
+    try:
+        data = json.loads(file.read_text())
+        return Request(**{**data, "rows": tuple(data["rows"]), "tasks": tuple(data["tasks"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file} is damaged: {error}") from None
+
+
+def state(run: Planned) -> State:
+    """Where a run stands; raises if its folder holds another one."""
+    if not (run.folder / "config.json").exists():
+        return State.TO_DO
+    record = runs.read_config(run.folder)
+    same = {"variant": run.options["variant"], "seeds": list(run.options["seeds"])}
+    for name, value in same.items():
+        if record.get(name) != value:
+            raise InputError(
+                f"{run.folder} holds a run with {name} {record.get(name)}, wanted is {value}: "
+                "give --out another folder"
+            )
+    for name, value in run.options["set"].items():
+        text = json.dumps(record["hyperparameters"].get(name))
+        if text != json.dumps(_as_recorded(run.algorithm, name, value)):
+            raise InputError(
+                f"{run.folder} holds a run with {name}={text}, wanted is {value}: "
+                "give --out another folder"
+            )
+    finished = runs.finished_steps(run.folder)
+    wanted = int(run.options["steps"])
+    return State.DONE if finished is not None and finished >= wanted else State.INTERRUPTED
+
+
+def _as_recorded(algorithm: str, name: str, value: Any) -> Any:
+    from td7.algorithms import algorithm as chosen
+    from td7.configs import parse_as
+
+    return parse_as(chosen(algorithm).config, name, value)
+
+
+def fraction(run: Planned) -> float:
+    """How much of a run its evaluations show to be done."""
+    try:
+        with (run.folder / "evaluations.csv").open() as file:
+            last: dict[str, int] = {}
+            for row in csv.reader(file):
+                if len(row) > 1 and row[1].isdecimal():
+                    last[row[0]] = max(last.get(row[0], 0), int(row[1]))
+    except OSError:
+        return 0.0
+    return min(1.0, sum(last.values()) / max(1, run.seed_steps))
+
+
+# -- how long ------------------------------------------------------------------------------------
+
+
+def measured_rates(found: Iterable[Planned]) -> dict[str, float]:
+    """Seed-steps a second of each algorithm, by the finished runs among these."""
+    seconds: dict[str, float] = {}
+    steps: dict[str, float] = {}
+    for run in found:
+        if (total := runs.total_seconds(run.folder)) is not None:
+            seconds[run.algorithm] = seconds.get(run.algorithm, 0.0) + total
+            steps[run.algorithm] = steps.get(run.algorithm, 0.0) + run.seed_steps
+    return {name: steps[name] / seconds[name] for name in steps if seconds[name] > 0}
+
+
+def usual_rates(device: str) -> dict[str, float]:
+    """The same as measured elsewhere: on one H200 with ten seeds, on two CPU cores with one."""
+    with (files("td7") / "data" / "throughput.csv").open() as file:
+        return {
+            row["algorithm"]: float(row["seed_steps_per_second"])
+            for row in csv.DictReader(file)
+            if row["device"] == device
+        }
+
+
+def seconds_left(left: Mapping[Planned, float], rates: Mapping[str, float]) -> float | None:
+    """Of runs with so much of each to do, one after the other; None: nobody knows."""
+    if any(run.algorithm not in rates for run in left):
+        return None
+    return sum(part * run.seed_steps / rates[run.algorithm] for run, part in left.items())
