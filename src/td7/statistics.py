@@ -1,10 +1,20 @@
-"""Statistics of returns over seeds: pure functions of numbers."""
+"""Statistics of returns over seeds: pure functions of numbers.
 
+Scores are matrices [seeds, tasks], curves [evaluations] or [seeds, evaluations]. Gaps, nan and
+unequal lengths are a ValueError; only `common` leaves something out, and it says what.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+SCORES = ("seeds", "tasks")
+CURVES = ("evaluations",), ("seeds", "evaluations")
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,11 @@ class Sample:
         """The paper's, 1.96 / sqrt(n) * sd."""
         return float(1.96 / np.sqrt(self.n) * self.sd)
 
+    @property
+    def student(self) -> float:
+        """Half of the 95% interval by Student's t, wider than the paper's; nan for one seed."""
+        return float(stats.t.ppf(0.975, self.n - 1) * self.sd / np.sqrt(self.n))
+
     def __format__(self, spec: str) -> str:
         return f"{self.mean:{spec}} ± {self.interval:{spec}}"
 
@@ -42,3 +57,264 @@ def welch(a: Sample, b: Sample) -> float:
     """The p-value of Welch's t-test, two-sided: could both have the same mean?"""
     result = stats.ttest_ind_from_stats(a.mean, a.sd, a.n, b.mean, b.sd, b.n, equal_var=False)
     return float(result.pvalue)
+
+
+def highlighted(samples: Mapping[str, Sample], level: float = 0.05) -> set[str]:
+    """The names a table of the paper highlights: the highest mean, and all not significantly worse.
+
+    Tables 1 and 2: "not statistically significantly worse than the highest performance (according
+    to a Welch's t-test with significance level 0.05)". *Worse* is one-sided, half of `welch`: so
+    123 of 125 printed entries come out (Hopper at 1M: TD3 and TD3+OFE are no worse, yet plain);
+    two-sided, five would not.
+    """
+    if not samples:
+        raise ValueError("nothing to highlight: no samples")
+    for name, sample in samples.items():
+        if not np.isfinite(sample.mean):
+            raise ValueError(f"{name}: the mean is {sample.mean}")
+        if len(samples) > 1 and not np.isfinite(sample.sd):
+            raise ValueError(f"{name}: {sample.n} seed, sd {sample.sd}; Welch's test needs two")
+    best = max(samples.values(), key=lambda sample: sample.mean)
+    return {name for name, sample in samples.items() if _worse(sample, best) >= level}
+
+
+def _worse(sample: Sample, best: Sample) -> float:
+    """The p-value of Welch's t-test, one-sided: could a sample be no worse than the best?"""
+    if sample.mean == best.mean:  # as when neither has a spread, and t is 0 / 0
+        return 0.5
+    return welch(sample, best) / 2
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+def iqm(scores: ArrayLike) -> float:
+    """The interquartile mean of all numbers of [seeds, tasks]: a quarter cut off at either end."""
+    return float(_iqm(_numbers("scores", scores, SCORES)))
+
+
+def iqm_interval(
+    scores: ArrayLike, resamples: int = 2000, *, random: np.random.Generator
+) -> Interval:
+    """95% of `iqm`: percentiles of a bootstrap that draws each task's seeds anew."""
+    given = _numbers("scores", scores, SCORES)
+    return _percentiles(_iqm(_resampled("scores", given, resamples, random)))
+
+
+def _iqm(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[..., seeds, tasks] → [...]"""
+    pooled = scores.reshape(*scores.shape[:-2], -1)
+    return np.asarray(stats.trim_mean(pooled, 0.25, axis=-1))
+
+
+def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
+    """P(X > Y) + P(X = Y) / 2 for seeds X of a and Y of b on a task; the mean over tasks.
+
+    Of a task it is Mann and Whitney's U over the number of pairs. Numbers of seeds may differ.
+    """
+    return float(_improvement(*_pair("a", a, "b", b)))
+
+
+def probability_of_improvement_interval(
+    a: ArrayLike, b: ArrayLike, resamples: int = 2000, *, random: np.random.Generator
+) -> Interval:
+    """95% of it: percentiles of a bootstrap that draws each task's seeds of a and of b anew."""
+    x, y = _pair("a", a, "b", b)
+    drawn = _resampled("a", x, resamples, random), _resampled("b", y, resamples, random)
+    return _percentiles(_improvement(*drawn))
+
+
+def _improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[..., seeds, tasks] twice → [...]"""
+    wins = np.sign(x[..., :, None, :] - y[..., None, :, :])  # 1, 0 or -1 a pair of seeds
+    return np.asarray((wins.mean(axis=(-3, -2, -1)) + 1) / 2)
+
+
+def _resampled(
+    what: str, scores: NDArray[np.float64], resamples: int, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """[resamples, seeds, tasks]: of every task as many seeds as there are, with replacement."""
+    seeds, tasks = scores.shape
+    if seeds < 2:
+        raise ValueError(f"{what}: one seed has no interval; it needs two")
+    if resamples < 1:
+        raise ValueError(f"{resamples} resamples; at least one is needed")
+    drawn = random.integers(seeds, size=(resamples, seeds, tasks))
+    return np.asarray(scores[drawn, np.arange(tasks)])
+
+
+def _percentiles(found: NDArray[np.float64]) -> Interval:
+    low, high = np.quantile(found, (0.025, 0.975))
+    return Interval(float(low), float(high))
+
+
+def normalised(scores: ArrayLike, baseline: ArrayLike) -> Sample:
+    """Of every seed the mean over tasks of score / baseline; `baseline` has a number a task.
+
+    The paper's "average performance over all five MuJoCo tasks, normalized with respect to"
+    another's (Figure "Ablation": TD7's at 5M). Row i of [seeds, tasks] counts as one seed.
+    """
+    x = _numbers("scores", scores, SCORES)
+    reference = _numbers("baseline", baseline, ("tasks",))
+    if len(reference) != x.shape[1]:
+        raise ValueError(f"scores of {x.shape[1]} tasks, a baseline of {len(reference)}")
+    return Sample.of(_ratios(x, reference).mean(axis=1))
+
+
+@dataclass(frozen=True)
+class PercentLoss:
+    """In percent of the reference; negative where the variant is better."""
+
+    tasks: tuple[Sample, ...]
+    overall: Sample  # of the seeds' means over tasks
+
+
+def percent_loss(reference: ArrayLike, variant: ArrayLike) -> PercentLoss:
+    """100 (1 - variant / mean of the reference), of every task and its mean over tasks.
+
+    The paper's Figure "Mean Percent Loss". The reference counts as exact: its mean has no share in
+    the intervals. `overall` averages row i of [seeds, tasks] over tasks first, so its interval
+    is that of as many numbers as there are seeds. The paper does not say so; its printed intervals
+    scatter around those of independent tasks as ten such numbers would.
+    """
+    y, x = _pair("reference", reference, "variant", variant)
+    loss = 100 * (1 - _ratios(x, y.mean(axis=0)))
+    return PercentLoss(tuple(Sample.of(task) for task in loss.T), Sample.of(loss.mean(axis=1)))
+
+
+def _ratios(x: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]:
+    if (reference <= 0).any():
+        task = int(np.argmax(reference <= 0))
+        raise ValueError(f"task {task}: no share of {reference[task]:g}, which is not positive")
+    return x / reference
+
+
+def smoothed(curve: ArrayLike, window: int = 10) -> NDArray[np.float64]:
+    """Every evaluation's mean with the `window` - 1 before it, or with as many as there are.
+
+    The paper: "smoothed uniformly over a window of 10 evaluations". That the window ends at the
+    evaluation, so that nothing later is seen, is our reading.
+    """
+    given = _numbers("curve", curve, *CURVES)
+    if window < 1:
+        raise ValueError(f"a window of {window} evaluations; at least one is needed")
+    ends = range(1, given.shape[-1] + 1)
+    means = [given[..., max(0, end - window) : end].mean(axis=-1) for end in ends]
+    return np.stack(means, axis=-1)
+
+
+def time_to_reach(steps: Sequence[int], curve: ArrayLike, score: float) -> int | None:
+    """The step of the first evaluation at or above the score; None if there is none."""
+    return times_to_reach(steps, [_numbers("curve", curve, ("evaluations",))], score)[0]
+
+
+def times_to_reach(steps: Sequence[int], curves: ArrayLike, score: float) -> tuple[int | None, ...]:
+    """`time_to_reach` of every seed of [seeds, evaluations]."""
+    given = _numbers("curves", curves, ("seeds", "evaluations"))
+    if len(steps) != given.shape[1]:
+        raise ValueError(f"{len(steps)} steps, but {given.shape[1]} evaluations")
+    _increasing("steps", steps)
+    if not np.isfinite(score):
+        raise ValueError(f"a score of {score} is never reached")
+    reached = given >= score
+    return tuple(int(steps[int(row.argmax())]) if row.any() else None for row in reached)
+
+
+def drops(curve: ArrayLike, percent: float, within: int) -> float:
+    """The share of evaluations with one among the next `within` that is > `percent` % lower.
+
+    The paper's figure of Hopper's instability, there of TD3's evaluations in the last 1M of 5M
+    steps, for `within` 1, 5, 10: the caller cuts the curve. Its axis says ">", its caption "at
+    least". The last `within` evaluations do not count, since what follows them is not all known.
+    """
+    given = _numbers("curve", curve, *CURVES)
+    evaluations = given.shape[-1]
+    if not 1 <= within < evaluations:
+        raise ValueError(f"within {within} evaluations; allowed: 1 to {evaluations - 1}")
+    now = given[..., :-within]
+    if (now <= 0).any():
+        raise ValueError(f"no percentage of a return of {now.min():g}, which is not positive")
+    windows = np.lib.stride_tricks.sliding_window_view(given, within, axis=-1)
+    lowest = windows[..., 1:, :].min(axis=-1)
+    return float((100 * (now - lowest) > percent * now).mean())
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Curves on the steps that all of them have."""
+
+    seeds: tuple[int, ...]
+    steps: tuple[int, ...]
+    values: NDArray[np.float64]  # [seeds, evaluations]
+    left_out: tuple[str, ...]  # a line a seed with evaluations that another lacks
+
+
+def common(curves: Mapping[int, Sequence[tuple[int, float]]]) -> Aligned:
+    """Per-seed curves, seed: (step, return) in order of steps, on their common steps."""
+    if not curves:
+        raise ValueError("no curves to align")
+    by_seed = {seed: dict(curve) for seed, curve in curves.items()}
+    for seed, curve in curves.items():
+        _increasing(f"seed {seed}", [step for step, _ in curve])
+    shared = sorted(set.intersection(*(set(known) for known in by_seed.values())))
+    if not shared:
+        counts = ", ".join(f"seed {seed}: {len(known)}" for seed, known in by_seed.items())
+        raise ValueError(f"no step is common to all seeds; evaluations of {counts}")
+    values = [[known[step] for step in shared] for known in by_seed.values()]
+    lines = (_left_out(seed, by_seed, shared) for seed in by_seed)
+    return Aligned(
+        tuple(by_seed),
+        tuple(shared),
+        _numbers("returns", values, ("seeds", "evaluations")),
+        tuple(line for line in lines if line),
+    )
+
+
+def _left_out(seed: int, by_seed: Mapping[int, Mapping[int, float]], shared: Sequence[int]) -> str:
+    """What of a seed is not among the shared steps, and which seeds lack it; "" if nothing."""
+    known = by_seed[seed]
+    gone = sorted(set(known) - set(shared))
+    if not gone:
+        return ""
+    lacking = [str(other) for other, theirs in by_seed.items() if set(gone) - set(theirs)]
+    steps = f"step {gone[0]:,}" if len(gone) == 1 else f"steps {gone[0]:,} to {gone[-1]:,}"
+    return (
+        f"seed {seed}: {len(gone)} of {len(known)} evaluations left out ({steps}), "
+        f"not in seed {', '.join(lacking)}"
+    )
+
+
+def _pair(
+    name: str, a: ArrayLike, other: str, b: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Two [seeds, tasks] of the same tasks."""
+    x, y = _numbers(name, a, SCORES), _numbers(other, b, SCORES)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"{name} has {x.shape[1]} tasks, {other} {y.shape[1]}")
+    return x, y
+
+
+def _numbers(what: str, values: ArrayLike, *shapes: tuple[str, ...]) -> NDArray[np.float64]:
+    """An array of one of the shapes, full of finite numbers."""
+    allowed = " or ".join(f"[{', '.join(axes)}]" for axes in shapes)
+    try:
+        given = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what}: gaps or unequal lengths; needed: {allowed}, full") from None
+    if given.ndim not in [len(axes) for axes in shapes]:
+        raise ValueError(f"{what}: of shape {list(given.shape)}; needed: {allowed}")
+    if given.size == 0:
+        raise ValueError(f"{what}: empty, of shape {list(given.shape)}")
+    bad = np.argwhere(~np.isfinite(given))
+    if len(bad):
+        where, found = bad[0].tolist(), given[tuple(bad[0])]
+        raise ValueError(f"{what}: {len(bad)} of {given.size} not finite; first {found} at {where}")
+    return given
+
+
+def _increasing(what: str, steps: Sequence[int]) -> None:
+    for before, after in pairwise(steps):
+        if after <= before:
+            raise ValueError(f"{what}: step {after:,} follows {before:,}; steps must increase")
