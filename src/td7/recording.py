@@ -1,9 +1,10 @@
 """Datasets of one's own: what a run's policies do, or what it did, in D4RL's layout."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from td7 import datasets, policies, runs
 from td7.collection import EpisodeDone, EpisodeTask, executor
 from td7.environments import ActionMap
-from td7.errors import InputError, unknown
+from td7.errors import InputError, one_line, unknown
 from td7.snapshots import Snapshots
 from td7.types import Float32, RowLayout
 
@@ -19,6 +20,23 @@ FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no t
 MEDIUM = 1 / 3  # of the way from random to the run's best, as D4RL's medium policies are
 
 Report = Callable[[int, int], None]  # rows so far, and in all
+
+
+class Origin(NamedTuple):
+    """What a run's config says of where its data come from."""
+
+    task_id: str
+    algorithm: str
+    first_seed: int
+
+
+def origin(run: Path) -> Origin:
+    config = runs.read_config(run)
+    try:
+        task_id, algorithm = str(config["task"]["id"]), str(config["algorithm"])
+        return Origin(task_id, algorithm, int(config["seeds"][0]))
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
 
 
 @dataclass(frozen=True)
@@ -46,9 +64,9 @@ def record(
         raise InputError(f"{out} exists already")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
-    config = runs.read_config(run)
-    seed = config["seeds"][0] if seed is None else seed
-    source = Source(run, config, seed, workers, report)
+    known = origin(run)
+    seed = known.first_seed if seed is None else seed
+    source = Source(run, seed, workers, report)
     found, steps = KINDS[kind](source, rows)
     spec = source.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -66,7 +84,7 @@ def record(
         attributes={
             "task": spec.task.id,
             "kind": kind,
-            "algorithm": config["algorithm"],
+            "algorithm": known.algorithm,
             "seed": seed,
             "policy_steps": steps,
             "action_low": spec.action_low,
@@ -78,18 +96,36 @@ def record(
 class Source:
     """A run's seed as a source of transitions."""
 
-    def __init__(
-        self, run: Path, config: Mapping[str, Any], seed: int, workers: int, report: Report
-    ) -> None:
+    def __init__(self, run: Path, seed: int, workers: int, report: Report) -> None:
         self.run, self.seed, self.workers, self.report = run, seed, workers, report
         self.policy = policies.load(run, seed)
-        self.steps: int = config["steps"]
-        evaluations = pd.read_csv(run / "evaluations.csv")
-        own = evaluations[evaluations["seed"] == seed]
-        self.scores = own.groupby("step")["return"].mean()
+        self.steps = self._policy_steps()
 
-    def played(self, policy: policies.Policy, rows: int, first: int, done: int = 0) -> Recorded:
-        """What the policy does, exploring as it did in training; the last episode is cut."""
+    def _policy_steps(self) -> int:
+        """Those that its policy has seen, which are fewer than planned if the run was stopped."""
+        file = self.run / "policy" / "policy.json"
+        data = json.loads(file.read_text())
+        try:
+            return int(data["steps"][data["seeds"].index(self.seed)])
+        except (LookupError, TypeError) as error:
+            raise InputError(f"{file} is damaged: {error!r}") from None
+
+    def _table(self, name: str) -> pd.DataFrame:
+        """Its own rows of one of the run's tables."""
+        file = self.run / name
+        try:
+            table = pd.read_csv(file, usecols=["seed", "step", "return"])
+        except (OSError, ValueError) as error:
+            raise InputError(f"{file} cannot be read: {one_line(error)}") from None
+        return table[table["seed"] == self.seed]
+
+    def played(
+        self, policy: policies.Policy, rows: int, first: int, before: int = 0, after: int = 0
+    ) -> Recorded:
+        """What the policy does, exploring as it did in training; the last episode is cut.
+
+        `before` and `after` are rows of another policy, for the report.
+        """
         players = executor(policy.spec.task, policy.network, self.workers)
         try:
             parts: list[Float32] = []
@@ -112,7 +148,7 @@ class Source:
                         parts.append(part)
                         ends.append(total - 1)
                 number = batch[-1] + 1
-                self.report(done + total, done + rows)
+                self.report(before + total, before + rows + after)
         finally:
             players.close()
         return Recorded(np.concatenate(parts), _flags(rows, ends))
@@ -120,14 +156,15 @@ class Source:
     def medium(self) -> tuple[policies.Policy, int]:
         """The kept policy whose evaluation is nearest to a third of the run's best."""
         kept = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdigit()}
-        known = [step for step in kept if step in self.scores.index]
+        scores = self._table("evaluations.csv").groupby("step")["return"].mean()
+        known = sorted(step for step in kept if step in scores.index)
         if not known:
             raise InputError(
                 f"{self.run} kept no policies of its middle: train it with --keep-policies"
             )
-        lowest, best = self.scores.iloc[0], self.scores.max()
+        lowest, best = scores.iloc[0], scores.max()
         wanted = lowest + MEDIUM * (best - lowest)
-        step = min(known, key=lambda s: abs(self.scores[s] - wanted))
+        step = min(known, key=lambda s: abs(scores[s] - wanted))
         return policies.load(kept[step], self.seed), step
 
     def replayed(self, rows: int) -> Recorded:
@@ -146,8 +183,7 @@ class Source:
                 f"{added:,}; asked for are the first {rows:,}"
             )
         found = np.concatenate(parts)[:rows]
-        episodes = pd.read_csv(self.run / "episodes.csv")
-        last = episodes[episodes["seed"] == self.seed]["step"].to_numpy() - 1
+        last = self._table("episodes.csv")["step"].to_numpy() - 1
         return Recorded(found, _flags(rows, [*last[last < rows], rows - 1]))
 
 
@@ -165,10 +201,12 @@ def _replay(source: Source, rows: int) -> tuple[Recorded, list[int]]:
 
 
 def _medium_expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    policy, step = source.medium()
     half = rows // 2
-    medium = source.played(policy, half, FIRST_EPISODE)
-    expert = source.played(source.policy, rows - half, 2 * FIRST_EPISODE, done=half)
+    if half < 2:
+        raise InputError(f"rows must be at least 4, two of either policy, given {rows}")
+    policy, step = source.medium()
+    medium = source.played(policy, half, FIRST_EPISODE, after=rows - half)
+    expert = source.played(source.policy, rows - half, 2 * FIRST_EPISODE, before=half)
     return medium + expert, [step, source.steps]
 
 
