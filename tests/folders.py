@@ -28,8 +28,11 @@ def newest(run: Path) -> Path:
 
 
 def rows(run: Path, seed: int) -> Any:
-    """The replay's rows of a seed in the newest snapshot, oldest first."""
+    """The replay's rows of a seed in the newest snapshot, oldest first; of given data none are."""
     members = json.loads((newest(run) / "members.json").read_text())
+    if members["config"]["dataset"]:
+        assert not (run / "snapshot" / "replay").exists()
+        return np.empty(0)
     parts = [
         np.load(run / "snapshot" / name, allow_pickle=False)
         for name in members["shards"][str(seed)]

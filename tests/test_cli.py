@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import td7
 import toys
@@ -601,6 +602,31 @@ def test_bench_measures_updates_and_whole_runs(
     assert data["machine"]["cores"]
 
 
+def test_bench_measures_what_learns_from_data(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside d3rlpy, which has no X-QL; one update a round, for CQL's take long."""
+    monkeypatch.setattr("td7.bench.ROUND", 1)
+    threads = torch.get_num_threads()
+    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
+    words += ["0.01", "--engines", "eager", "--device", "cpu"]
+    assert main([*words, "--algorithms", "td3+bc,iql,cql,xql"]) == 0
+    assert "Gym has been unmaintained" not in capsys.readouterr().err
+    (file,) = (folder / "results" / "bench").iterdir()
+    data = json.loads(file.read_text())
+    measured = [(r["algorithm"], r["engine"], r["is_reference"]) for r in data["results"]]
+    assert measured == [
+        *(("td3+bc", "d3rlpy", True), ("td3+bc", "eager", False)),
+        *(("iql", "d3rlpy", True), ("iql", "eager", False)),
+        *(("cql", "d3rlpy", True), ("cql", "eager", False)),
+        ("xql", "eager", False),
+    ]
+    for r in data["results"]:
+        assert 0 < r["seed_updates_per_second"] == 1e3 / r["milliseconds"]
+        assert r["floor_milliseconds"] > 0
+    assert data["machine"]["torch_threads"] == torch.get_num_threads() == threads
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -609,6 +635,7 @@ def test_bench_measures_updates_and_whole_runs(
         (["--engines", "egaer"], "did you mean 'eager'"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--seconds", "soon"], "seconds takes a number"),
+        (["--steps", "30", "--algorithms", "td7,cql"], "steps=30: cql learns from data"),
     ],
 )
 def test_bench_refuses_before_it_measures(

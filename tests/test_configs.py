@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,15 +18,18 @@ from gymnasium.spaces import Box
 import td7
 from td7 import cli
 from td7.algorithms import ALGORITHMS
+from td7.algorithms.base import ONLINE_GROUPS
 from td7.algorithms.td7 import TD7Config
-from td7.api import TrainOptions, parse_seeds, train_options
+from td7.api import TrainOptions, parse_seeds, run_config, train_options
 from td7.asynchronous import AsynchronousTraining
 from td7.configs import described, named, parse, with_values
-from td7.environments import describe
+from td7.datasets import Dataset
+from td7.environments import ActionMap, describe
 from td7.errors import InputError
+from td7.offline import OfflineTraining
 from td7.progress import QuietProgress, Status
-from td7.training import RunConfig
-from td7.types import Task
+from td7.training import Given, RunConfig, Training
+from td7.types import RowLayout, Task
 
 
 def from_words(cls: Any, words: Sequence[str]) -> Any:
@@ -171,6 +174,35 @@ class Metronome(gymnasium.Env[Any, Any]):
 
 gymnasium.register("Metronome-v0", entry_point=f"{__name__}:Metronome", max_episode_steps=5)
 
+
+def _rows() -> Any:
+    """Six episodes of ten such steps. In the last one a step is worth 60.
+
+    So IQL's scaling by the range of returns leaves rewards small enough for a Huber loss.
+    """
+    random, n = np.random.default_rng(0), 60
+    states = random.standard_normal((n + 1, 2))
+    actions = random.uniform(-1.0, 1.0, n)
+    rewards = np.where(np.arange(n) % 2, -1.0, 2.0)
+    rewards[50:] = 60.0
+    not_terminated = np.arange(n) % 10 != 9
+    parts = (states[:-1], actions, states[1:], rewards, not_terminated)
+    return np.column_stack(parts).astype(np.float32)
+
+
+DATA = Dataset(
+    source="none",
+    name="metronome",
+    task_id="Metronome-v0",
+    layout=RowLayout(2, 1),
+    bounds=ActionMap((-1.0,), (1.0,)),
+    rows=_rows(),
+    returns=np.zeros(0),
+    lengths=np.zeros(0, np.int64),
+    self_collected=True,
+    warnings=(),
+)
+
 # Small, and so that everything happens within ten episodes: a random one, the first checkpoint,
 # the late stage from the fourth update on, target copies every three.
 BASE: Mapping[str, Any] = {
@@ -223,7 +255,7 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
 }
 
 # Algorithm: field: another value, what that must change, and what must be set for it to matter.
-# A new field needs a row.
+# A new field needs a row. Algorithms that cannot collect data have none for what only that needs.
 ONLINE: Mapping[str, tuple[Any, str]] = {
     "random_steps": (6, "updates"),  # the second episode is random too
     "discount": (0.5, "critics"),
@@ -247,6 +279,19 @@ TWIN: Mapping[str, tuple[Any, str]] = {
     "target_noise_clip": (0.1, "critics"),
     "actor_every": (3, "actor steps"),
 }
+TD3: Mapping[str, tuple[Any, ...]] = {
+    **TWIN,
+    "critic_activation": ("elu", "critics"),
+    "actor_value": ("mean", "actor"),
+    "replay": ("lap", "priorities"),
+    "priority_exponent": (0.7, "priorities", {"replay": "lap"}),
+    "min_priority": (0.5, "priorities", {"replay": "lap"}),
+    "value_clipping": (True, "critics"),
+    "target_update": ("copy", "target critics"),
+    "target_rate": (0.5, "target critics"),
+    "encoder": (True, "critics"),
+    "embedding_dim": (5, "critics", {"encoder": True}),
+}
 ENTROPY: Mapping[str, tuple[Any, ...]] = {
     **ONLINE,
     "actor_hidden_dim": (9, "size of the actor"),
@@ -256,6 +301,17 @@ ENTROPY: Mapping[str, tuple[Any, ...]] = {
     "sale": (True, "critics"),
     "embedding_dim": (5, "critics", {"sale": True}),
     "target_every": (4, "critics", {"sale": True}),
+}
+COLLECTING = {*ONLINE, "exploration_noise"} - {"discount", "batch_size", "learning_rate"}
+IN_SAMPLE: Mapping[str, tuple[Any, ...]] = {
+    "discount": (0.5, "critics"),
+    "batch_size": (9, "critics"),
+    "learning_rate": (1e-3, "critics"),
+    "hidden_dim": (9, "size of the actor"),
+    "target_rate": (0.5, "target critics"),
+    "advantage_temperature": (1.0, "actor"),
+    "largest_weight": (0.5, "actor"),
+    "decay_updates": (60, "actor"),
 }
 MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "td7": {
@@ -280,19 +336,7 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "encoder_loss_weight": (3.0, "encoder", {"encoder_training": "end_to_end"}),
         "fixed_embeddings": (False, "critics"),
     },
-    "td3": {
-        **TWIN,
-        "critic_activation": ("elu", "critics"),
-        "actor_value": ("mean", "actor"),
-        "replay": ("lap", "priorities"),
-        "priority_exponent": (0.7, "priorities", {"replay": "lap"}),
-        "min_priority": (0.5, "priorities", {"replay": "lap"}),
-        "value_clipping": (True, "critics"),
-        "target_update": ("copy", "target critics"),
-        "target_rate": (0.5, "target critics"),
-        "encoder": (True, "critics"),
-        "embedding_dim": (5, "critics", {"encoder": True}),
-    },
+    "td3": TD3,
     "td3+ofe": {
         **TWIN,
         "critic_activation": ("elu", "critics"),
@@ -313,6 +357,30 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "quantiles": (4, "critics"),
         "dropped_quantiles": (1, "critics"),
     },
+    "td3+bc": {
+        **{field: row for field, row in TD3.items() if field not in COLLECTING},
+        "cloning_alpha": (1.0, "actor"),
+    },
+    "cql": {
+        "discount": (0.5, "critics"),
+        "batch_size": (9, "critics"),
+        "learning_rate": (1e-3, "critics"),
+        "policy_learning_rate": (1e-3, "actor"),
+        "hidden_dim": (9, "size of the actor"),
+        "hidden_layers": (2, "size of the actor"),
+        "target_rate": (0.5, "target critics"),
+        "target_entropy_per_dimension": (1.0, "temperature"),
+        "conservative_weight": (1.0, "critics"),
+        "sampled_actions": (3, "critics"),
+        "cloning_updates": (9, "actor"),
+    },
+    "iql": {**IN_SAMPLE, "expectile": (0.9, "critics")},
+    "xql": {
+        **IN_SAMPLE,
+        "gumbel_temperature": (1.0, "critics"),
+        "gumbel_clip": (0.1, "critics"),
+        "huber_threshold": (0.1, "critics"),
+    },
 }
 
 
@@ -320,9 +388,10 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
     """What a run with BASE and these changes shows at its end."""
     task = Task("Metronome-v0")
+    collects = ALGORITHMS[algorithm].online
     chosen = ALGORITHMS[algorithm].config
     known = {f.name for f in dataclasses.fields(chosen)}
-    settings = {**BASE, "checkpoints": "minimum", **dict(changed)}
+    settings = {**BASE, **({"checkpoints": "minimum"} if collects else {}), **dict(changed)}
     config = RunConfig(
         algorithm=algorithm,
         variant="",
@@ -338,12 +407,14 @@ def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
         precision="float64",
         engine="eager",
         threads=1,
+        dataset=None if collects else Given("none", len(DATA.rows), ""),
+    )
+    loop: Callable[..., Training] = (
+        AsynchronousTraining if collects else partial(OfflineTraining, dataset=DATA)
     )
     with TemporaryDirectory() as folder:
         path = Path(folder)
-        run = AsynchronousTraining(
-            config, describe(task), path, Watch(), workers=0, snapshot_every=0
-        )
+        run = loop(config, describe(task), path, Watch(), workers=0, snapshot_every=0)
         run.run()
     state = run.learner.state()
     with_temperature = "temperature.parameters" in state
@@ -353,7 +424,38 @@ def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_field_is_in_the_table(algorithm: str) -> None:
     fields = {f.name for f in dataclasses.fields(ALGORITHMS[algorithm].config)}
+    if not ALGORITHMS[algorithm].online:
+        fields -= set(of_collecting(algorithm))
     assert MATTERS[algorithm].keys() == fields
+
+
+def of_collecting(algorithm: str) -> list[str]:
+    """Hyperparameters that only collecting data needs."""
+    fields = dataclasses.fields(ALGORITHMS[algorithm].config)
+    return [f.name for f in fields if f.metadata["group"] in ONLINE_GROUPS]
+
+
+@pytest.mark.parametrize("algorithm", ["td7", "td3+bc"])
+def test_what_only_collecting_needs_is_refused_with_data(algorithm: str) -> None:
+    """The fields that the table has no rows of for lack of use: none is ignored in silence."""
+    given = {"algorithm": algorithm, "env": "Metronome-v0", "device": "cpu"}
+    fields = of_collecting(algorithm)
+    assert set(fields) == COLLECTING
+    for field in fields:
+        value, _ = TWIN[field]
+        with pytest.raises(InputError) as error:
+            run_config(train_options({**given, "set": {field: value}}), DATA)
+        assert str(error.value) == f"{field}={value} is of no use with --dataset: data are given"
+        # What is so anyway may be said, as a run's config.json does.
+        usual = getattr(run_config(train_options(given), DATA).hyperparameters, field)
+        run_config(train_options({**given, "set": {field: usual}}), DATA)
+
+
+def test_the_others_that_learn_from_data_have_no_such_fields() -> None:
+    others = [
+        a.name for a in ALGORITHMS.values() if a.offline is not None and of_collecting(a.name)
+    ]
+    assert others == ["td7", "td3+bc"]
 
 
 @pytest.mark.parametrize(

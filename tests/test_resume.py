@@ -29,7 +29,8 @@ PATIENCE = 60.0  # seconds that anything may take on a busy machine
 # Real processes, forked from one that has PyTorch loaded: they start in no time.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["torch._dynamo", "pandas", "matplotlib.figure", "pytest", "td7.training", "test_resume"]
+    ["torch._dynamo", "pandas", "matplotlib.figure", "pytest", "test_resume"]
+    + [f"td7.{name}" for name in ("asynchronous", "lockstep", "offline", "report", "studies")]
 )
 
 
@@ -53,9 +54,11 @@ def run_td7(arguments: Sequence[str], output: Path, disk: float) -> None:
 class Runner:
     """Starts `td7` on one run folder, again and again."""
 
-    def __init__(self, folder: Path, algorithm: str = "td7", **settings: object) -> None:
+    def __init__(
+        self, folder: Path, algorithm: str = "td7", options: Sequence[str] = (), **settings: object
+    ) -> None:
         self.path = folder / "run"
-        self._train = [*train_words(self.path, algorithm, **settings)]
+        self._train = [*train_words(self.path, algorithm, **settings), *options]
         self._output = folder / "output"
         self.processes: list[BaseProcess] = []
 

@@ -177,7 +177,8 @@ def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **chang
         rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim].clip(-1, 1)
         rows[:, -1] = rows[:, -1] > -1
         replay.append(m, rows)
-    return Engine(learner, replay, config.batch_size, seeds, mode)
+    # Where compiling fails, updates go on without: these tests must not.
+    return Engine(learner, replay, config.batch_size, seeds, mode, warn=pytest.fail)
 
 
 def _fields(config: type) -> set[str]:

@@ -208,15 +208,14 @@ def read_dataset(options: TrainOptions) -> "Dataset":
     """The data to learn from, with actions in [-1, 1] by the task's bounds."""
     from td7 import datasets
 
-    given = options.env
-    task = Task(given, environment_kwargs(options.env_kwargs)) if given else None
-    spec = describe(task) if task else None
+    kwargs = environment_kwargs(options.env_kwargs)
+    spec = describe(Task(options.env, kwargs)) if options.env else None
     bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
     dataset = datasets.read(options.dataset, bounds=bounds)
     if spec is None:
         if not dataset.task_id:
             raise InputError(f"{options.dataset} does not say its task: give --env")
-        spec = describe(Task(dataset.task_id))
+        spec = describe(Task(dataset.task_id, kwargs))
     for name in ("state_dim", "action_dim"):
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
         if theirs != ours:
@@ -224,7 +223,9 @@ def read_dataset(options: TrainOptions) -> "Dataset":
             raise InputError(
                 f"{options.dataset} has {what} of {theirs} numbers, {spec.task.id} of {ours}"
             )
-    return dataset
+    bounds = ActionMap(spec.action_low, spec.action_high)
+    # The task's bounds count, also where data state others, or none.
+    return dataset if dataset.bounds == bounds else datasets.read(options.dataset, bounds=bounds)
 
 
 def bench_run(

@@ -69,6 +69,7 @@ class Dataset:
     name: str  # of the file without its suffix, or Minari's id
     task_id: str  # Gymnasium's; empty if unknown
     layout: RowLayout
+    bounds: ActionMap  # of the actions in the data
     rows: Float32  # [N, layout.width], actions in [-1, 1]
     returns: Float64  # [episodes], undiscounted
     lengths: NDArray[np.int64]  # [episodes], environment steps
@@ -193,6 +194,7 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
         name=path.stem,
         task_id=str(attributes.get(f"{ATTRIBUTE}task", "")) or _task_of(path.stem),
         layout=layout,
+        bounds=bounds,
         rows=rows,
         returns=returns,
         lengths=lengths,
@@ -360,6 +362,7 @@ def _read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
         name=data.id,
         task_id=data.env_spec.id if data.env_spec else "",
         layout=layout,
+        bounds=bounds,
         rows=rows,
         returns=np.array(returns, np.float64),
         lengths=np.array(lengths, np.int64),
