@@ -1,6 +1,7 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,22 @@ def build(
         rows = np.random.default_rng(m).standard_normal((200, LAYOUT.width)).astype(np.float32)
         rows[:, -1] = rows[:, -1] > -1
         replay.append(m, rows)
-    return Engine(learner, replay, config.batch_size, range(members), mode)
+    # Where compiling fails, updates go on without: these tests must not.
+    return Engine(learner, replay, config.batch_size, range(members), mode, warn=pytest.fail)
+
+
+@pytest.fixture(
+    params=[
+        "traced",
+        pytest.param("generated", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ]
+)
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's: all of it, or up to the graph, since generating code takes minutes."""
+    torch.compiler.reset()
+    if request.param == "traced":
+        traced = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
+        monkeypatch.setattr(engine_module, "_compiled", traced)
 
 
 def run(engine: Engine, wanted: Sequence[int]) -> None:
@@ -63,6 +79,7 @@ def check_close(a: Engine, b: Engine, tolerance: float) -> None:
         assert float((tensor - expected[name]).abs().max() / scale) < tolerance, name
 
 
+@pytest.mark.usefixtures("compiler")
 def test_compiled_is_eager() -> None:
     """All members at once, then members with other counts and phases."""
     compiled, eager = build("compiled", "cpu", members=2), build("eager", "cpu", members=2)
@@ -84,11 +101,18 @@ def step_through(engine: Engine) -> list[NDArray[np.floating[Any]]]:
     return actions
 
 
-@pytest.mark.parametrize(
-    ("mode", "device"),
-    [("compiled", "cpu"), pytest.param("graph", "cuda", marks=[pytest.mark.gpu, needs_gpu])],
-)
-def test_a_time_step_is_the_eager_one(mode: str, device: str) -> None:
+@pytest.mark.usefixtures("compiler")
+def test_a_compiled_time_step_is_the_eager_one() -> None:
+    check_time_steps("compiled", "cpu")
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_captured_time_step_is_the_eager_one() -> None:
+    check_time_steps("graph", "cuda")
+
+
+def check_time_steps(mode: str, device: str) -> None:
     """Rows are stored, members updated, actions given: past target copies."""
     fast, eager = build(mode, device), build("eager", device)
     found, expected = step_through(fast), step_through(eager)
