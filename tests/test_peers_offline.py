@@ -21,7 +21,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
-from td7 import losses
+from td7 import losses, peers
 from td7.actors import Actor
 from td7.algorithms import algorithm, cql
 from td7.algorithms.base import Batch, LearnerConfig
@@ -788,6 +788,44 @@ def test_first_weights_of_d3rlpy_are_pytorchs(name: str) -> None:
         modules.q_funcs.parameters(), modules.targ_q_funcs.parameters(), strict=True
     ):
         assert torch.equal(own, copy)
+
+
+# -- what `td7 bench` measures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bench_measures_networks_and_batches_of_the_same_sizes(name: str) -> None:
+    torch.set_default_dtype(torch.float32)
+    config: Any = algorithm(name).config()
+    theirs = peers.PEERS[name].make(batch_size=peers.BATCH_SIZE)
+    assert theirs.batch_size == config.batch_size
+    if name == "cql":
+        assert theirs.n_action_samples == config.sampled_actions
+        assert theirs.alpha_learning_rate == 0
+    algo = theirs.create(device="cpu:0")
+    algo.create_impl((TASK.state_dim,), TASK.action_dim)
+    learner = algorithm(name).learner(config, TASK, (0,), torch.device("cpu"), torch.float32)
+    shapes = [(own.shape, other.shape) for own, other in pairs(learner, algo.impl, 0)]
+    assert shapes
+    assert all(own == other for own, other in shapes)
+
+
+def test_benchs_updates_are_d3rlpys_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many, counted on from round to round, each of the same 256 rows, however few are given."""
+    torch.set_default_dtype(torch.float32)
+    seen: list[tuple[int, int]] = []
+    impl = d3rlpy.algos.qlearning.torch.TD3PlusBCImpl
+    own = impl.inner_update
+
+    def spy(self: Any, batch: Any, grad_step: int) -> Any:
+        seen.append((len(batch.observations), grad_step))
+        return own(self, batch, grad_step)
+
+    monkeypatch.setattr(impl, "inner_update", spy)
+    run = peers.updates("td3+bc", TASK, np.ones((30, LAYOUT.width), np.float32), "cpu", 3)
+    run()
+    run()
+    assert seen == [(256, step) for step in range(6)]
 
 
 # -- what docs/peers.md says ---------------------------------------------------------------------

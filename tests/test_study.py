@@ -246,7 +246,7 @@ def test_the_parents_signal_reaches_the_runs_once(tmp_path: Path) -> None:
     """Runs are in sessions of their own: a terminal's Ctrl-C is not theirs."""
     (run,) = plan(request(), tmp_path, Path())
     (tmp_path / "logs").mkdir()
-    process = launching._start(run, tmp_path / "logs", own_cores())
+    process = launching.start_process(run, tmp_path / "logs", own_cores())
     try:
         assert os.getsid(process.pid) == process.pid
     finally:

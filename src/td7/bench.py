@@ -1,7 +1,7 @@
 """`td7 bench`: updates a second, beside another program of the same algorithm in the same run.
 
 TD7's is a plain program of the same equations; TD3's, SAC's and TQC's are Stable-Baselines3's and
-sb3-contrib's, where they are installed.
+sb3-contrib's, TD3+BC's, IQL's and CQL's are d3rlpy's, where they are installed.
 
 And steps a second of real training runs, with everything in them.
 """
@@ -78,7 +78,7 @@ def measure(
         for count in seeds:
             for mode in engines:
                 makers[mode, count] = lambda m=mode, n=count, data=data: _engine(  # type: ignore[misc]
-                    name, m, spec, n, data, device, say
+                    name, m, spec, n, data, device, say, ROUND
                 )
         candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
         for (mode, count), make in makers.items():
@@ -164,7 +164,7 @@ class ProductFloor:
     """
 
     def __init__(self, name: str, spec: TaskSpec, data: Float32) -> None:
-        run = _engine(name, "eager", spec, 1, data[:1000], "cpu", lambda _: None, updates=2)
+        run = _engine(name, "eager", spec, 1, data[:1000], "cpu", lambda _: None, 2)
         with _Products() as products:
             run()
         self._factors = [
@@ -194,7 +194,7 @@ def _engine(
     data: Float32,
     device: str,
     say: Callable[[str], None],
-    updates: int = ROUND,
+    updates: int,
 ) -> Callable[[], None]:
     chosen, where = algorithm(name), torch.device(device)
     config = chosen.config().for_task(spec.task)

@@ -85,42 +85,43 @@ def launch(
     processes: dict[Planned, subprocess.Popen[bytes]] = {}
     free = _shares(at_once)
     taken: dict[Planned, set[int]] = {}
-    with _signals() as asked:
+    with signals() as asked:
         try:
             while queue or processes:
                 while queue and len(processes) < at_once and not asked:
                     run = queue.pop(0)
                     taken[run] = free.pop(0)
-                    processes[run] = _start(run, log_folder, taken[run])
+                    processes[run] = start_process(run, log_folder, taken[run])
                     standing.running.append(run)
                 if asked:
-                    _stop(processes.values())
+                    stop(processes.values())
                     raise Interrupted(asked[0])
                 for run, process in list(processes.items()):
                     if process.poll() is not None:
                         del processes[run]
                         free.append(taken.pop(run))
                         standing.running.remove(run)
-                        _note(run, process.returncode, log_folder, standing)
+                        note(run, process.returncode, log_folder, standing)
                         write_json(out / "failed.json", standing.failed)
                 show(standing)
                 time.sleep(LOOK_EVERY)
         finally:
-            _stop(processes.values())
+            stop(processes.values())
     return standing
 
 
-def _note(run: Planned, status: int, log_folder: Path, standing: Standing) -> None:
+def note(run: Planned, status: int, log_folder: Path, standing: Standing) -> None:
+    """What became of a run: it is done, or it failed with the last thing that it said."""
     if status == 0 and state(run) is State.DONE:
         standing.done.append(run)
         return
-    lines = _log(run, log_folder).read_text(errors="replace").splitlines()
+    lines = log_of(run, log_folder).read_text(errors="replace").splitlines()
     said = next((line for line in reversed(lines) if line.startswith("td7: ")), "")
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     standing.failed[run.name] = said.removeprefix("td7: ") or how
 
 
-def _log(run: Planned, folder: Path) -> Path:
+def log_of(run: Planned, folder: Path) -> Path:
     return folder / f"{run.name}.log"
 
 
@@ -132,9 +133,9 @@ def _shares(at_once: int) -> list[set[int]]:
     return [set(cores[i::at_once]) for i in range(at_once)]
 
 
-def _start(run: Planned, log_folder: Path, cores: set[int]) -> "subprocess.Popen[bytes]":
+def start_process(run: Planned, log_folder: Path, cores: set[int]) -> "subprocess.Popen[bytes]":
     command = ["td7", *words(run)]
-    with _log(run, log_folder).open("ab") as log:
+    with log_of(run, log_folder).open("ab") as log:
         log.write(f"$ {shlex.join(command)}\n".encode())
         log.flush()
         process = subprocess.Popen(
@@ -157,7 +158,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-def _stop(processes: "Sequence[subprocess.Popen[bytes]] | Any") -> None:
+def stop(processes: "Sequence[subprocess.Popen[bytes]] | Any") -> None:
     """Asks all to write a snapshot and end, and waits for them."""
     alive = [process for process in processes if process.poll() is None]
     for process in alive:
@@ -172,7 +173,7 @@ def _stop(processes: "Sequence[subprocess.Popen[bytes]] | Any") -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def signals() -> Iterator[list[int]]:
     """SIGINT and SIGTERM are noted in the list."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,16 +1,25 @@
-"""Updates of Stable-Baselines3 and sb3-contrib, if installed, for `td7 bench` to measure beside.
+"""Updates of other libraries, if installed, for `td7 bench` to measure beside.
 
-With the sizes and batch that the same algorithm has here, on the same made-up transitions.
+Stable-Baselines3, sb3-contrib and d3rlpy, with the sizes and batch that the same algorithm has
+here, on the same made-up transitions, in the same process: with as many threads.
 """
 
+import io
 from collections.abc import Callable
-from typing import Any
+from contextlib import redirect_stderr
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import count
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.spaces import Box
 
 from td7.types import Float32, RowLayout, TaskSpec
+
+BATCH_SIZE = 256
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
@@ -25,50 +34,42 @@ class _Spaces(gymnasium.Env[Any, Any]):
         return np.zeros(self.observation_space.shape or (), np.float32), {}
 
 
-def _models() -> dict[str, tuple[str, Callable[..., Any]]]:
-    """algorithm: (peer, how to make its model of an environment, with options)."""
-    found: dict[str, tuple[str, Callable[..., Any]]] = {}
-    two = {"net_arch": [256, 256]}
-    try:
-        from stable_baselines3 import SAC, TD3
-    except ImportError:
-        return found
-    name = "stable-baselines3"
-    found["td3"] = name, lambda env, **o: TD3("MlpPolicy", env, policy_kwargs=two, **o)
-    found["sac"] = name, lambda env, **o: SAC("MlpPolicy", env, policy_kwargs=two, **o)
-    try:
-        from sb3_contrib import TQC
-    except ImportError:
-        return found
+# -- Stable-Baselines3 and sb3-contrib -----------------------------------------------------------
+
+
+def _td3(env: _Spaces, **options: Any) -> Any:
+    from stable_baselines3 import TD3
+
+    return TD3("MlpPolicy", env, policy_kwargs={"net_arch": [256, 256]}, **options)
+
+
+def _sac(env: _Spaces, **options: Any) -> Any:
+    from stable_baselines3 import SAC
+
+    return SAC("MlpPolicy", env, policy_kwargs={"net_arch": [256, 256]}, **options)
+
+
+def _tqc(env: _Spaces, **options: Any) -> Any:
+    from sb3_contrib import TQC
+
     five = {
         "net_arch": {"pi": [256, 256], "qf": [512, 512, 512]},
         "n_critics": 5,
         "n_quantiles": 25,
     }
-    found["tqc"] = "sb3-contrib", lambda env, **o: TQC("MlpPolicy", env, policy_kwargs=five, **o)
-    return found
+    return TQC("MlpPolicy", env, policy_kwargs=five, **options)
 
 
-def peer(algorithm: str) -> str:
-    """The name of the peer that has this algorithm and is installed, or nothing."""
-    models = _models()
-    return models[algorithm][0] if algorithm in models else ""
-
-
-def updates(
-    algorithm: str, spec: TaskSpec, data: Float32, device: str, count: int
+def _trained(
+    make: Callable[..., Any], spec: TaskSpec, data: Float32, device: str, rounds: int
 ) -> Callable[[], None]:
-    """`count` updates of the peer's, with a replay of these rows."""
+    """The model's own `train`, which samples from its own replay of these rows."""
     from stable_baselines3.common.logger import Logger
 
-    _, make = _models()[algorithm]
-    options = {"learning_rate": 3e-4, "batch_size": 256, "buffer_size": len(data)}
+    options = {"learning_rate": 3e-4, "batch_size": BATCH_SIZE, "buffer_size": len(data)}
     model = make(_Spaces(spec), device=device, **options)
     model.set_logger(Logger(folder=None, output_formats=[]))
-    layout = RowLayout(spec.state_dim, spec.action_dim)
-    state, action, next_state, reward, not_terminated = np.split(
-        data, np.cumsum(layout.splits)[:-1], axis=1
-    )
+    state, action, next_state, reward, not_terminated = _parts(spec, data)
     buffer = model.replay_buffer
     for part, given in (
         (buffer.observations, state[:, None]),
@@ -79,4 +80,120 @@ def updates(
     ):
         part[:] = given
     buffer.full = True
-    return lambda: model.train(gradient_steps=count, batch_size=256)
+    return lambda: model.train(gradient_steps=rounds, batch_size=BATCH_SIZE)
+
+
+def _parts(spec: TaskSpec, data: Float32) -> list[Float32]:
+    """State, action, next state, reward and not terminated, [rows, width] each."""
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    return np.split(data, np.cumsum(layout.splits)[:-1], axis=1)
+
+
+# -- d3rlpy --------------------------------------------------------------------------------------
+
+
+def _td3_bc(**options: Any) -> Any:
+    from d3rlpy.algos import TD3PlusBCConfig
+
+    return TD3PlusBCConfig(**options)
+
+
+def _iql(**options: Any) -> Any:
+    from d3rlpy.algos import IQLConfig
+
+    return IQLConfig(**options)
+
+
+def _cql(**options: Any) -> Any:
+    from d3rlpy.algos import CQLConfig
+    from d3rlpy.models.encoders import VectorEncoderFactory
+
+    three = VectorEncoderFactory(hidden_units=[256, 256, 256])
+    return CQLConfig(
+        actor_encoder_factory=three,
+        critic_encoder_factory=three,
+        alpha_learning_rate=0.0,  # a fixed weight, as it is here
+        **options,
+    )
+
+
+def _updated(
+    make: Callable[..., Any], spec: TaskSpec, data: Float32, device: str, rounds: int
+) -> Callable[[], None]:
+    """`impl.update`, always of the same batch, which lies on the device as tensors.
+
+    Sampling and copying, without which neither `fit` nor the algorithm's own `update` goes, are
+    left out: here, sampling counts. `compile_graph`, which is for GPUs alone, is off.
+    """
+    from d3rlpy import TorchMiniBatch
+
+    where = {"cpu": "cpu:0", "cuda": "cuda:0"}[device]
+    algorithm = make(batch_size=BATCH_SIZE).create(device=where)
+    algorithm.create_impl((spec.state_dim,), spec.action_dim)
+    rows = data[np.arange(BATCH_SIZE) % len(data)]
+    state, action, next_state, reward, not_terminated = (
+        torch.tensor(part, device=where) for part in _parts(spec, rows)
+    )
+    batch = TorchMiniBatch(
+        observations=state,
+        actions=action,
+        rewards=reward,
+        next_observations=next_state,
+        next_actions=action,
+        returns_to_go=torch.zeros_like(reward),
+        terminals=1 - not_terminated,
+        intervals=torch.ones_like(reward),
+        device=where,
+    )
+    steps = count()
+
+    def run() -> None:
+        for _ in range(rounds):
+            algorithm.impl.update(batch, next(steps))
+
+    return run
+
+
+# -- all -----------------------------------------------------------------------------------------
+
+
+class Peer(NamedTuple):
+    name: str
+    module: str  # where it is, if it is installed
+    updates: Callable[..., Callable[[], None]]
+    make: Callable[..., Any]
+
+
+PEERS = {
+    "td3": Peer("stable-baselines3", "stable_baselines3", _trained, _td3),
+    "sac": Peer("stable-baselines3", "stable_baselines3", _trained, _sac),
+    "tqc": Peer("sb3-contrib", "sb3_contrib", _trained, _tqc),
+    "td3+bc": Peer("d3rlpy", "d3rlpy", _updated, _td3_bc),
+    "iql": Peer("d3rlpy", "d3rlpy", _updated, _iql),
+    "cql": Peer("d3rlpy", "d3rlpy", _updated, _cql),
+}
+
+
+def peer(algorithm: str) -> str:
+    """The name of the peer that has this algorithm and is installed, or nothing."""
+    found = PEERS.get(algorithm)
+    return found.name if found and find_spec(found.module) else ""
+
+
+def _import(module: str) -> None:
+    """Quietly, and so that what is measured beside it is compiled as without it."""
+    from torch._dynamo import config
+
+    before = config.compiled_autograd
+    with redirect_stderr(io.StringIO()):  # all import gym, where it is, which says it is too old
+        import_module(module)
+    config.compiled_autograd = before  # d3rlpy turns it on, where there is CUDA
+
+
+def updates(
+    algorithm: str, spec: TaskSpec, data: Float32, device: str, rounds: int
+) -> Callable[[], None]:
+    """So many updates of the peer's, on these rows."""
+    found = PEERS[algorithm]
+    _import(found.module)
+    return found.updates(found.make, spec, data, device, rounds)

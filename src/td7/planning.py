@@ -97,7 +97,7 @@ def _places(
         if not path.exists():
             advice = f"; `td7 dataset fetch {name}` gets it" if name in DATASETS else ""
             raise InputError(f"there is no dataset {path}{advice}")
-        found.append((name if name in DATASETS else path.stem, {"dataset": str(path)}))
+        found.append((name if name in DATASETS else path.stem, {"dataset": str(path.resolve())}))
     return found
 
 

@@ -1,0 +1,75 @@
+"""What `td7 bench` measures beside each other is the same work, and one leaves the other alone."""
+
+from pathlib import Path
+
+import pytest
+from torch._dynamo import config as dynamo
+from torch.utils.flop_counter import FlopCounterMode
+
+from td7 import bench, peers
+from td7.algorithms import ALGORITHMS
+from td7.types import Task, TaskSpec
+
+CHEETAH = TaskSpec(Task("none"), (17,), (6,), (-1.0,) * 6, (1.0,) * 6, None)
+DATA = bench.made_up(CHEETAH, 300)
+
+
+@pytest.mark.parametrize("name", peers.PEERS)
+def test_a_peer_makes_the_same_matrix_products(name: str) -> None:
+    """But for what one of the two leaves out: 5% fewer, up to 17% more."""
+    if not peers.peer(name):
+        pytest.skip(f"{peers.PEERS[name].name} is not installed")
+    operations = []
+    for run in (
+        bench._engine(name, "eager", CHEETAH, 1, DATA, "cpu", lambda _: None, 2),
+        peers.updates(name, CHEETAH, DATA, "cpu", 2),
+    ):
+        with FlopCounterMode(display=False) as counter:
+            run()
+        operations.append(counter.get_total_flops())
+    own, theirs = operations
+    assert 0.95 < theirs / own < 1.17
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_floor_has_every_matrix_product(name: str) -> None:
+    """Of the two updates that it watches: a product of [n, k] and [k, m] is 2 n k m operations."""
+    with FlopCounterMode(display=False) as counter:
+        floor = bench.ProductFloor(name, CHEETAH, DATA)
+    operations = sum(2 * times * a.numel() * b.shape[1] for times, a, b in floor._factors)
+    assert operations == counter.get_total_flops() > 0
+
+
+def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {*ALGORITHMS} - {*peers.PEERS} == {"td7", "td3+ofe", "xql"}
+    monkeypatch.setattr(peers, "find_spec", lambda _: None)
+    assert not any(peers.peer(name) for name in ALGORITHMS)
+    (result,) = bench.measure(
+        "td3+bc",
+        CHEETAH,
+        seeds=[1],
+        engines=["eager"],
+        rows=[300],
+        device="cpu",
+        seconds=0.01,
+        say=lambda _: None,
+    )
+    assert not result.is_reference
+
+
+def test_importing_a_peer_is_quiet_and_changes_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """d3rlpy turns compiled autograd on for the whole process, where there is CUDA."""
+    lines = (
+        "import sys",
+        "from torch._dynamo import config",
+        "print('too old', file=sys.stderr)",
+        "config.compiled_autograd = True",
+    )
+    (tmp_path / "loud_peer.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not dynamo.compiled_autograd
+    peers._import("loud_peer")
+    assert not dynamo.compiled_autograd
+    assert capsys.readouterr().err == ""

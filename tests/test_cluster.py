@@ -1,0 +1,135 @@
+"""`td7 study --backend ray` on a real Ray cluster of several nodes, all on this machine."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import td7
+import toys
+from td7 import files
+from td7.cli import main
+from td7.clusters import Share, launch_on_ray
+from td7.errors import InputError
+from td7.planning import Planned, Request, State, fraction, plan, state
+from test_study import OPTIONS, TINY
+
+pytest.importorskip("ray")
+assert toys  # registers the tasks
+SHARE = Share(cpus=1, gpus=0, tries=3)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without cores, and three nodes with one each."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(3):
+        made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()  # type: ignore[no-untyped-call]
+
+
+def runs(out: Path, steps: int, *rows: str, **more: Any) -> list[Planned]:
+    options = {
+        "seeds": (0, 1),
+        "evaluate_every": 20,
+        "evaluation_episodes": 1,
+        "engine": "eager",
+        "set": dict(word.split("=") for word in TINY),
+        **more,
+    }
+    return plan(Request("design", rows, ("toys:Point-v0",), steps, options), out, Path())
+
+
+def test_a_lost_nodes_run_is_resumed_by_another(cluster: Any, tmp_path: Path) -> None:
+    """Killed in the middle: every run is done, once, and is what it would have been."""
+    out = tmp_path / "study"
+    wanted = runs(out, 600, "TD3", "zs'a'", "No fixed embeddings", snapshot_every=0.001)
+    killed: list[str] = []
+
+    def kill_one(standing: Any) -> None:
+        """A node that is in the middle of a run and has saved some of it, once."""
+        for node in [] if killed else list(cluster.worker_nodes):
+            (raylet,) = node.all_processes["raylet"]
+            below = _below(raylet.process.pid)
+            for run in wanted:
+                begun = fraction(run) > 0.05 and list(run.folder.glob("snapshot/0*"))
+                if begun and _is_trained_by(run, below) and not killed:
+                    cluster.remove_node(node, allow_graceful=False)
+                    killed.append(run.name)
+
+    standing = launch_on_ray(wanted, out, cluster.address, SHARE, kill_one)
+    assert killed
+    assert standing.failed == {}
+    assert sorted(run.name for run in standing.done) == sorted(run.name for run in wanted)
+    (run,) = [run for run in wanted if run.name == killed[0]]
+    assert "$ td7 resume" in (out / "logs" / f"{run.name}.log").read_text()
+    alone = tmp_path / "alone"
+    td7.train(**{**run.options, "out": str(alone), "quiet": True})
+    for name in ("evaluations.csv", "episodes.csv", "metrics.csv"):
+        assert (run.folder / name).read_bytes() == (alone / name).read_bytes()
+
+
+def _below(pid: int) -> set[int]:
+    """A process and all that it started, and they."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it is gone
+    found, more = {pid}, {pid}
+    while more:
+        more = {child for child, parent in parents.items() if parent in more} - found
+        found |= more
+    return found
+
+
+def _is_trained_by(run: Planned, pids: set[int]) -> bool:
+    for pid in pids:
+        try:
+            if str(run.folder) in Path(f"/proc/{pid}/cmdline").read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_runs_are_brought_back_where_the_folder_is_not_shared(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes read another token than the head gave them: they train elsewhere."""
+    wanted = runs(tmp_path / "study", 60, "TD3")
+    monkeypatch.setattr("td7.clusters.write", lambda path, _: files.write(path, b"another"))
+    standing = launch_on_ray(wanted, tmp_path / "study", cluster.address, SHARE, lambda _: None)
+    (run,) = standing.done
+    assert state(run) is State.DONE
+    assert not (run.folder / "snapshot").exists()
+    assert td7.Run(run.folder).evaluations["step"].max() == 60
+    assert td7.load(run.folder, 0) is not None
+
+
+def test_the_command_counts_failures_and_goes_on(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "study"
+    given = ["study", "beyond", "--tasks", "toys:Point-v0", *OPTIONS, "--out", str(out)]
+    given += ["--backend", "ray", "--address", cluster.address, "--rows", "TD3", "SAC"]
+    given += ["--set", "random_steps=30", "hidden_dim=0", "batch_size=8"]
+    given += ["actor_hidden_dim=8", "critic_hidden_dim=8"]
+    assert main(given) == 1
+    said = capsys.readouterr()
+    assert "1 of 2 runs are done" in said.out
+    assert "failed: 06-TD3--toys_Point-v0: hidden_dim=0 must be at least 1" in said.err
+    assert list(json.loads((out / "failed.json").read_text())) == ["06-TD3--toys_Point-v0"]
+
+
+def test_without_ray_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"--backend ray needs Ray: pip install 'td7\[ray\]'"):
+        launch_on_ray([], tmp_path, "", SHARE, lambda _: None)
