@@ -184,6 +184,15 @@ def _add_study(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         ("--engine", "ENGINE", "auto", "how updates run"),
         ("--workers", "N", "auto", "processes that play episodes, a run"),
         ("--at-once", "N", "1", "runs at the same time on this machine"),
+        ("--backend", "BACKEND", "local", "where runs are: local, or ray for a cluster"),
+        ("--address", "ADDRESS", "", "of the Ray cluster, e.g. auto (one of this machine alone)"),
+        ("--cpus", "N", "1", "of a Ray cluster's cores, a run"),
+        (
+            "--gpus",
+            "N",
+            "",
+            "of a Ray cluster's GPUs, a run (0.5: two runs share one; 1 with cuda)",
+        ),
         ("--datasets", "DIR", "datasets", "folder with D4RL's files, for the study offline"),
         ("--out", "DIR", "", "folder of the study's runs (studies/NAME)"),
     ):
@@ -201,6 +210,20 @@ def _add_study(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         help="hyperparameters of every row whose algorithm has them",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+
+
+def _add_report(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
+    parser.add_argument(
+        "dirs", metavar="DIR", nargs="+", help="run folders, study folders, folders of either"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", default="report", help="folder to write (default: report)"
+    )
+    parser.add_argument("--no-figures", action="store_true", help="tables and the page only")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="write all tables there, too, as one Markdown page"
+    )
 
 
 def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -431,6 +454,7 @@ def _dataset_record(options: argparse.Namespace) -> int:
 def _study(options: argparse.Namespace) -> int:
     from td7 import planning
     from td7.api import choose_device, parse_seeds
+    from td7.clusters import Share, launch_on_ray
     from td7.configs import named, parse
     from td7.launching import Interrupted, launch
     from td7.progress import StudyProgress, duration
@@ -439,7 +463,10 @@ def _study(options: argparse.Namespace) -> int:
     at_once = parse("at-once", options.at_once, int)
     if at_once < 1:
         raise InputError(f"at-once must be at least 1, given {at_once}")
-    device = choose_device(options.device)
+    if options.backend not in ("local", "ray"):
+        raise unknown("backend", options.backend, ("local", "ray"))
+    on_ray = options.backend == "ray"
+    device = options.device if on_ray else choose_device(options.device)  # a node has its own
     request = planning.Request(
         options.name,
         tuple(options.rows),
@@ -459,7 +486,7 @@ def _study(options: argparse.Namespace) -> int:
     runs = planning.plan(request, out, Path(options.datasets))
     states = {run: planning.state(run) for run in runs}
     done = [run for run, found in states.items() if found is planning.State.DONE]
-    rates = {**planning.usual_rates(device), **planning.measured_rates(done)}
+    rates = {**planning.usual_rates(device.replace("auto", "cpu")), **planning.measured_rates(done)}
     left = {
         run: 1 - planning.fraction(run) for run in runs if states[run] is not planning.State.DONE
     }
@@ -477,7 +504,12 @@ def _study(options: argparse.Namespace) -> int:
     planning.write_request(request, out)
     shown = StudyProgress(rates, at_once)
     try:
-        standing = launch(runs, out, at_once, shown.show)
+        if on_ray:
+            gpus = parse("gpus", options.gpus or ("1" if device == "cuda" else "0"), float)
+            share = Share(parse("cpus", options.cpus, float), gpus, tries=3)
+            standing = launch_on_ray(runs, out, options.address, share, shown.show)
+        else:
+            standing = launch(runs, out, at_once, shown.show)
     except Interrupted as stop:
         return _failed(f"{stop}; the same command goes on", 128 + stop.signum)
     finally:
@@ -486,6 +518,24 @@ def _study(options: argparse.Namespace) -> int:
         print(f"failed: {name}: {error} ({out / 'logs' / name}.log)", file=sys.stderr)
     print(f"{len(standing.done)} of {len(runs)} runs are done: {out}")
     return 1 if standing.failed else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from td7 import report
+
+    found = report.read([Path(folder) for folder in options.dirs])
+    out = Path(options.out)
+    written = report.write(found, out, with_figures=not options.no_figures)
+    if options.markdown:
+        try:
+            Path(options.markdown).write_text(found.markdown, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write to {options.markdown}: {error.strerror}") from None
+    print(found.summary)
+    for note in found.findings.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{len(written)} files, among them {out / 'report.html'}")
+    return 0
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -624,6 +674,7 @@ _COMMANDS: dict[
         "what there is: algorithms, hyperparameters, studies, tasks",
     ),
     "study": (_study, _add_study, "all runs of a table of the paper; given again, it goes on"),
+    "report": (_report, _add_report, "tables, figures and a page of runs, beside the paper's"),
     "dataset": (_dataset, _add_dataset, "look at, fetch or record data to learn from"),
     "bench": (_bench, _add_bench, "measure updates and steps a second, beside other programs"),
 }

@@ -1,6 +1,10 @@
-"""Run folders → tables and figures. Reads only; never trains."""
+"""Run folders → tables, figures and a page. Reads only; never trains."""
 
+import csv
+import io
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +12,13 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from td7 import paper, runs
+from td7 import figures, paper, results, runs, tables
 from td7.datasets import score
+from td7.errors import InputError
+from td7.files import write_json
+from td7.page import machines, page, summary_line
 from td7.planning import Planned, State
+from td7.results import Findings
 from td7.statistics import Sample, welch
 
 
@@ -171,3 +179,100 @@ def online_table(folders: Sequence[Path]) -> str:
             words += [str(there), f"{difference:+.0f}%", f"{welch(here, there):.2f}"]
         lines.append(f"| {' | '.join(words)} | {timings['total'] / 3600:.2f} |")
     return "\n".join(lines)
+
+
+# -- the whole report ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """What folders hold, as tables."""
+
+    findings: Findings
+    tables: tuple[tables.Table, ...]
+
+    @property
+    def summary(self) -> str:
+        return summary_line(self.findings)
+
+    @property
+    def markdown(self) -> str:
+        """Every table on one page, and what is missing."""
+        written = "`td7 report` writes this page; every number is that of the run folders."
+        ran = "\n".join(f"- {tables.markdown(line)}" for line in machines(self.findings))
+        parts = ["# Results beside the paper's", f"{self.summary} {written}", ran]
+        for table in self.tables:
+            title = tables.markdown(table.title)
+            parts += [f"## {title}", tables.markdown(table.caption), tables.as_markdown(table)]
+        if self.findings.notes:
+            lines = "\n".join(f"- {tables.markdown(note)}" for note in self.findings.notes)
+            parts += ["## What is missing", lines]
+        return "\n\n".join(parts) + "\n"
+
+
+def read(folders: Sequence[Path]) -> Report:
+    """Of run folders, study folders, and folders of either."""
+    found = results.read(folders)
+    made, notes = tables.tables(found.studies)
+    everything = tuple(dict.fromkeys([*found.notes, *notes]))
+    return Report(replace(found, notes=everything), tuple(made))
+
+
+def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]:
+    """report.html, report.md, curves.csv, tables/ and figures/; gives back what was written.
+
+    files.json lists it; of an earlier report, what is not written again is removed.
+    """
+    folders = [out / "tables", *([out / "figures"] if with_figures else [])]
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}") from None
+    before = _written(out)
+    texts = {
+        out / "report.html": page(report.findings, report.tables),
+        out / "report.md": report.markdown,
+        out / "curves.csv": _curves_csv(report.findings),
+    }
+    for table in report.tables:
+        texts |= {
+            out / "tables" / f"{table.name}.csv": tables.as_csv(table),
+            out / "tables" / f"{table.name}.md": tables.as_markdown(table) + "\n",
+            out / "tables" / f"{table.name}.tex": tables.as_latex(table),
+        }
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    written = list(texts)
+    if with_figures:
+        for name, figure in figures.figures(report.findings.studies, report.tables):
+            written += figures.save(figure, out / "figures", name)
+    for path in set(before) - set(written):
+        path.unlink(missing_ok=True)
+    write_json(out / "files.json", [str(path.relative_to(out)) for path in written])
+    return written
+
+
+def _written(out: Path) -> list[Path]:
+    """The files of an earlier report in this folder, and none outside of it."""
+    try:
+        names = json.loads((out / "files.json").read_text())
+        paths = [(out / name) for name in names]
+    except (OSError, ValueError, TypeError):
+        return []
+    return [path for path in paths if out.resolve() in path.resolve().parents]
+
+
+def _curves_csv(findings: Findings) -> str:
+    """Every evaluation: a row a seed and step."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("study", "row", "place", "quantity", "seed", "step", "value"))
+    for result in findings.results:
+        if result.curves is None:
+            continue
+        head = (result.study, result.label, result.place, result.quantity)
+        for seed, values in zip(result.curves.seeds, result.curves.values.tolist(), strict=True):
+            for step, value in zip(result.curves.steps, values, strict=True):
+                writer.writerow((*head, seed, step, value))
+    return text.getvalue()

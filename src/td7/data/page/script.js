@@ -1,0 +1,269 @@
+"use strict";
+// Charts of the embedded data. The tables are in the page already and need none of this.
+const data = JSON.parse(document.getElementById("data").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const said = document.getElementById("said");
+const WIDTH = 360, HEIGHT = 230, LEFT = 50, RIGHT = 18, TOP = 8, BOTTOM = 34;
+
+function element(name, attributes, ...children) {
+  const space = "http://www.w3.org/2000/svg";
+  const drawn = ["svg", "g", "path", "line", "text", "rect", "title", "desc"].includes(name);
+  const made = drawn ? document.createElementNS(space, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// Lighter on a dark page; the darkest colour almost white.
+function ink(colour) {
+  if (!dark.matches) return colour;
+  const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+  const share = Math.max(...parts) < 80 ? 0.8 : 0.35;
+  return `rgb(${parts.map((part) => Math.round(part + share * (255 - part))).join(",")})`;
+}
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+function words(value) { return Math.abs(value) >= 1000 ? whole.format(value) : tenth.format(value); }
+function short(value) {
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${+(value / 1e6).toFixed(2)}M`;
+  return size >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : `${+value.toPrecision(6)}`;
+}
+
+// About so many round numbers from low to high.
+function ticks(low, high, count) {
+  const raw = (high - low) / count || 1, base = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * base).find((size) => size >= raw);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
+  return found;
+}
+
+// Every evaluation's mean with those before it, as many as the window has.
+function smooth(values, size) {
+  let sum = 0;
+  return values.map((value, i) => {
+    sum += value - (i >= size ? values[i - size] : 0);
+    return sum / Math.min(i + 1, size);
+  });
+}
+
+// Mean and interval over seeds, as the tables have them.
+function summarise(seeds) {
+  const count = seeds.length;
+  const mean = seeds[0].map((_, i) => seeds.reduce((sum, seed) => sum + seed[i], 0) / count);
+  const wide = mean.map((middle, i) => count < 2 ? 0
+    : 1.96 / Math.sqrt(count) * Math.sqrt(seeds.reduce((sum, seed) => sum + (seed[i] - middle) ** 2, 0) / (count - 1)));
+  return { mean, wide };
+}
+
+function path(xs, ys) { return xs.map((x, i) => `${i ? "L" : "M"}${x.toFixed(1)} ${ys[i].toFixed(1)}`).join(""); }
+
+class Panel {
+  constructor(study, place, host) {
+    this.runs = study.curves.filter((run) => run.place === place);
+    this.steps = [...new Set(this.runs.flatMap((run) => run.steps))].sort((a, b) => a - b);
+    this.svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: "0", role: "img" });
+    this.tip = element("div", { class: "tip", hidden: "" });
+    this.place = place;
+    this.quantity = this.runs[0].quantity;
+    this.counted = this.runs[0].counted;
+    this.at = null;
+    host.append(element("div", { class: "panel" }, element("h4", {}, this.runs[0].title), this.svg, this.tip));
+    this.svg.addEventListener("pointermove", (event) => {
+      const box = this.svg.getBoundingClientRect();
+      const x = (event.clientX - box.left) / box.width * WIDTH;
+      const step = (x - LEFT) / (WIDTH - LEFT - RIGHT) * this.right;
+      this.point(this.steps.reduce((best, s, i) => Math.abs(s - step) < Math.abs(this.steps[best] - step) ? i : best, 0));
+    });
+    for (const gone of ["pointerleave", "blur"]) this.svg.addEventListener(gone, () => this.point(null));
+    this.svg.addEventListener("keydown", (event) => {
+      const last = this.steps.length - 1, now = this.at ?? last;
+      const moves = { ArrowLeft: now - 1, ArrowRight: this.at === null ? last : now + 1, Home: 0, End: last, Escape: null };
+      if (!(event.key in moves)) return;
+      event.preventDefault();
+      const next = moves[event.key];
+      this.point(next === null ? null : Math.max(0, Math.min(last, next)), true);
+    });
+  }
+
+  draw(choice) {
+    this.choice = choice;
+    this.drawn = this.runs.filter((run) => choice.rows.has(run.row)).map((run) => {
+      const seeds = run.values.map((values) => smooth(values, choice.window));
+      return { ...run, seeds, ...summarise(seeds) };
+    });
+    const ends = this.drawn.flatMap((run) => choice.seeds === "all"
+      ? run.seeds.flat() : run.mean.flatMap((mean, i) => [mean - run.wide[i], mean + run.wide[i]]));
+    let low = ends.reduce((a, b) => Math.min(a, b), Infinity), high = ends.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (!ends.length) { low = 0; high = 1; }
+    if (low === high) { low -= 1; high += 1; }
+    this.right = this.steps.at(-1) || 1;
+    this.x = (step) => LEFT + step / this.right * (WIDTH - LEFT - RIGHT);
+    this.y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
+    const label = `${this.quantity} on ${this.place} by ${this.counted}: ` + (this.drawn.map((run) =>
+      `${run.row} ${words(run.mean.at(-1))}`).join(", ") || "nothing is chosen") + ". Arrow keys read values.";
+    this.svg.setAttribute("aria-label", label);
+    this.svg.replaceChildren();
+    for (const value of ticks(low, high, 5)) {
+      this.svg.append(
+        element("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: this.y(value), y2: this.y(value) }),
+        element("text", { x: LEFT - 5, y: this.y(value) + 4, "text-anchor": "end" }, short(value)));
+    }
+    for (const step of ticks(0, this.right, 4)) {
+      this.svg.append(element("text", { x: this.x(step), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, short(step)));
+    }
+    this.svg.append(element("text", { x: (WIDTH + LEFT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.counted));
+    for (const run of this.drawn) {
+      const xs = run.steps.map(this.x), colour = ink(run.colour);
+      const line = { fill: "none", stroke: colour, "stroke-dasharray": run.dashes.map((dash) => 1.6 * dash).join(" ") };
+      if (choice.seeds === "all") {
+        for (const seed of run.seeds) {
+          this.svg.append(element("path", { ...line, d: path(xs, seed.map(this.y)), "stroke-width": 1, opacity: 0.7 }));
+        }
+        continue;
+      }
+      const up = run.mean.map((mean, i) => this.y(mean + run.wide[i]));
+      const down = run.mean.map((mean, i) => this.y(mean - run.wide[i]));
+      const band = path(xs, up) + path([...xs].reverse(), down.reverse()).replace("M", "L") + "Z";
+      this.svg.append(
+        element("path", { d: band, fill: colour, opacity: 0.16 }),
+        element("path", { ...line, d: path(xs, run.mean.map(this.y)), "stroke-width": 2 }));
+    }
+    this.cursor = element("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+    this.svg.append(this.cursor);
+    this.point(null);
+  }
+
+  point(index, aloud = false) {
+    this.at = index;
+    this.tip.hidden = index === null;
+    this.cursor.setAttribute("visibility", index === null ? "hidden" : "visible");
+    if (index === null) return;
+    const step = this.steps[index], x = this.x(step);
+    this.cursor.setAttribute("x1", x);
+    this.cursor.setAttribute("x2", x);
+    const lines = [element("b", {}, `${whole.format(step)} steps`)], spoken = [`${this.place}, ${whole.format(step)} steps`];
+    for (const run of this.drawn) {
+      const i = run.steps.indexOf(step);
+      if (i < 0) continue;
+      const text = this.choice.seeds === "all"
+        ? run.seeds.map((seed) => words(seed[i])).join(" · ")
+        : words(run.mean[i]) + (run.seeds.length > 1 ? ` ± ${words(run.wide[i])}` : "");
+      const mark = element("span", {}, "■ ");
+      mark.style.color = ink(run.colour);
+      const line = element("div", {}, mark, `${run.row} ${text}`);
+      lines.push(line);
+      spoken.push(`${run.row} ${text}`);
+    }
+    this.tip.replaceChildren(...lines);
+    const width = this.svg.clientWidth || WIDTH, here = x / WIDTH * width;
+    this.tip.style.whiteSpace = this.tip.scrollWidth > width ? "normal" : "";
+    this.tip.style.top = "2.2rem";
+    this.tip.style.left = here < width / 2 ? `${here + 10}px` : "auto";
+    this.tip.style.right = here < width / 2 ? "auto" : `${width - here + 10}px`;
+    if (aloud) said.textContent = spoken.join("; ");
+  }
+}
+
+function choose(name, kind, value, label, checked, mark) {
+  const box = element("input", { type: kind, name, value });
+  box.checked = checked;
+  return element("label", {}, box, ...(mark ? [mark] : []), label);
+}
+
+function sample(run) {
+  const svg = element("svg", { viewBox: "0 0 30 8", "aria-hidden": "true" });
+  svg.style.width = "30px";
+  const dashes = run.dashes.map((dash) => 1.6 * dash).join(" ");
+  svg.append(element("path", { d: "M0 4L30 4", stroke: ink(run.colour), "stroke-width": 2, "stroke-dasharray": dashes }));
+  return svg;
+}
+
+function charts(study) {
+  const host = document.querySelector(`[data-curves="${CSS.escape(study.name)}"]`);
+  if (!host) return;
+  const rows = [...new Set(study.curves.map((run) => run.row))];
+  const places = [...new Set(study.curves.map((run) => run.place))];
+  const most = 8, choice = { rows: new Set(rows.slice(0, most)), seeds: "mean", window: 10 };
+  const agents = element("fieldset", { class: "agents" }, element("legend", {}, "Rows"));
+  const list = element("div", { class: "rows" });
+  for (const row of rows) {
+    const run = study.curves.find((one) => one.row === row);
+    list.append(choose(`${study.name}-row`, "checkbox", row, row, choice.rows.has(row), sample(run)));
+  }
+  const every = element("button", { type: "button" }, "all"), none = element("button", { type: "button" }, "none");
+  agents.append(list, every, " ", none);
+  const seeds = element("fieldset", {}, element("legend", {}, "Seeds"),
+    choose(`${study.name}-seeds`, "radio", "mean", "mean ± interval", true),
+    choose(`${study.name}-seeds`, "radio", "all", "every seed", false));
+  const windows = element("select", {}, ...[1, 5, 10, 20].map((size) =>
+    element("option", { value: size, ...(size === 10 ? { selected: "" } : {}) }, size === 1 ? "none" : `${size} evaluations`)));
+  const smoothing = element("fieldset", {}, element("legend", {}, "Smoothing"),
+    element("label", {}, element("span", { class: "unseen" }, "Smoothing of the curves, "), windows));
+  const grid = element("div", { class: "panels" });
+  host.replaceChildren(element("div", { class: "controls" }, agents, seeds, smoothing), grid);
+  const panels = places.map((place) => new Panel(study, place, grid));
+  const draw = () => panels.forEach((panel) => panel.draw(choice));
+  const boxes = [...list.querySelectorAll("input")];
+  const pick = (which) => { boxes.forEach((box) => { box.checked = which; }); choice.rows = new Set(which ? rows : []); draw(); };
+  every.addEventListener("click", () => pick(true));
+  none.addEventListener("click", () => pick(false));
+  list.addEventListener("change", () => {
+    choice.rows = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
+    draw();
+  });
+  seeds.addEventListener("change", (event) => { choice.seeds = event.target.value; draw(); });
+  windows.addEventListener("change", () => { choice.window = Number(windows.value); draw(); });
+  draw();
+}
+
+// A bar a row, ours above the paper's.
+function bars(table) {
+  const host = document.querySelector(`[data-bars="${CSS.escape(table.name)}"]`);
+  if (!host) return;
+  const step = Math.max(...table.records.map((record) => record.step));
+  const records = table.records.filter((record) => record.step === step);
+  const name = 190, width = 620, tall = 30, height = records.length * tall + 44;
+  const ends = records.flatMap((r) => [r.percent_loss, r.paper_percent_loss].flatMap((loss, i) =>
+    loss === null ? [] : [loss - ([r.interval, r.paper_interval][i] ?? 0), loss + ([r.interval, r.paper_interval][i] ?? 0)]));
+  const low = Math.min(0, ...ends), high = Math.max(1, ...ends);
+  const x = (value) => name + (value - low) / (high - low) * (width - name - 20);
+  const label = records.map((r) => `${r.row} ${tenth.format(r.percent_loss)}%`
+    + (r.paper_percent_loss === null ? "" : `, paper ${tenth.format(r.paper_percent_loss)}%`)).join("; ");
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `Mean percent loss at ${whole.format(step)} steps: ${label}` });
+  for (const value of ticks(low, high, 5)) {
+    svg.append(element("line", { class: "axis", x1: x(value), x2: x(value), y1: 4, y2: height - 36 }),
+      element("text", { x: x(value), y: height - 22, "text-anchor": "middle" }, `${short(value)}%`));
+  }
+  records.forEach((record, i) => {
+    const top = 6 + i * tall;
+    svg.append(element("text", { class: "name", x: name - 8, y: top + 16, "text-anchor": "end" }, record.row));
+    for (const [loss, wide, y, fill] of [
+      [record.percent_loss, record.interval, top + 1, "var(--here)"],
+      [record.paper_percent_loss, record.paper_interval, top + 12, "var(--there)"],
+    ]) {
+      if (loss === null) continue;
+      svg.append(element("rect", { x: Math.min(x(0), x(loss)), y, height: 10, width: Math.abs(x(loss) - x(0)), style: `fill:${fill}` },
+        element("title", {}, `${record.row}: ${tenth.format(loss)}%${wide === null ? "" : ` ± ${tenth.format(wide)}`}`)));
+      if (wide !== null) {
+        svg.append(element("line", { x1: x(loss - wide), x2: x(loss + wide), y1: y + 5, y2: y + 5, style: "stroke:var(--ink)" }));
+      }
+    }
+  });
+  svg.append(element("rect", { x: name, y: height - 12, width: 10, height: 10, style: "fill:var(--here)" }),
+    element("text", { x: name + 15, y: height - 3 }, "here"),
+    element("rect", { x: name + 60, y: height - 12, width: 10, height: 10, style: "fill:var(--there)" }),
+    element("text", { x: name + 75, y: height - 3 }, `paper; loss against ${records[0].reference}, ${whole.format(step)} steps`));
+  host.replaceChildren(svg);
+}
+
+function all() {
+  data.studies.forEach(charts);
+  data.tables.filter((table) => table.kind === "losses").forEach(bars);
+}
+all();
+dark.addEventListener("change", all);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

@@ -1,0 +1,222 @@
+"""One HTML page that needs nothing else: tables, charts, downloads, the data as JSON."""
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from td7.figures import style
+from td7.results import D4RL, Findings, Result, known
+from td7.tables import Table, as_csv, machine_of
+
+TITLE = "TD7: results beside the paper's"
+MANY_NOTES = 20
+MANY_LINES = 30
+
+
+def page(findings: Findings, tables: Sequence[Table]) -> str:
+    """The whole page."""
+    sections = [_section(name, tables) for name in findings.studies]
+    links = {"runs": "What was run", **{name: known(name).title for name in findings.studies}}
+    if findings.notes:
+        links["missing"] = "What is missing"
+    parts = {
+        "title": html.escape(TITLE),
+        "summary": html.escape(summary_line(findings)),
+        "navigation": "\n".join(
+            f'<a href="#{html.escape(name)}">{html.escape(text)}</a>'
+            for name, text in links.items()
+        ),
+        "body": "\n".join([_runs(findings), *sections, _notes(findings.notes)]),
+        "data": _embedded(data(findings, tables)),
+        "style": _file("style.css"),
+        "script": _file("script.js"),
+    }
+    # One pass, so that what is put in is not searched.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _file("page.html"))
+
+
+def _file(name: str) -> str:
+    return (files("td7") / "data" / "page" / name).read_text(encoding="utf-8").strip()
+
+
+def _embedded(found: Any) -> str:
+    """JSON that no text in it can end."""
+    text = json.dumps(found, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def data(findings: Findings, tables: Sequence[Table]) -> dict[str, Any]:
+    """What the charts are drawn from, and the tables' numbers in full."""
+    studies = [
+        {"name": name, "curves": [_curve(result) for result in results if result.curves]}
+        for name, results in findings.studies.items()
+    ]
+    listed = [{"name": t.name, "kind": t.kind, "records": list(t.records)} for t in tables]
+    return {"studies": studies, "tables": listed, "notes": list(findings.notes)}
+
+
+def _curve(result: Result) -> dict[str, Any]:
+    if result.curves is None:
+        raise ValueError(f"{result.name} has no evaluations")
+    look = style(result.study, result.label)
+    values = [[float(f"{value:.6g}") for value in row] for row in result.curves.values.tolist()]
+    return {
+        "row": result.label,
+        "place": result.place,
+        "title": _place(result),
+        "quantity": result.quantity,
+        "counted": result.counted,
+        "colour": look.colour,
+        "dashes": look.dashes,
+        "seeds": result.curves.seeds,
+        "steps": result.curves.steps,
+        "values": values,
+    }
+
+
+def _place(result: Result) -> str:
+    return result.place if result.data in ("", D4RL) else f"{result.place} ({result.data})"
+
+
+def summary_line(findings: Findings) -> str:
+    """How much there is, in one line."""
+    results = findings.results
+    finished = sum(result.finished for result in results)
+    hours = sum(result.seconds or 0.0 for result in results) / 3600
+    seeds = sum(len(result.seeds) for result in results)
+    return (
+        f"{len(results)} runs with {seeds} seeds in all, {finished} of them finished, "
+        f"in {hours:.1f} hours by the clock."
+    )
+
+
+def _section(name: str, tables: Sequence[Table]) -> str:
+    chosen = known(name)
+    named = html.escape(name)
+    parts = [
+        f'<section id="{named}" aria-labelledby="{named}-title">',
+        f'<h2 id="{named}-title">{html.escape(chosen.title)}</h2>',
+        f'<p class="faint">{html.escape(chosen.where)}</p>',
+    ]
+    for table in (table for table in tables if table.study == name):
+        parts += [_table(table), _download(table)]
+        if table.kind == "scores":
+            parts += [
+                "<h3>Learning curves</h3>",
+                f'<div data-curves="{named}"><p class="faint">They need JavaScript.</p></div>',
+            ]
+        elif table.kind == "losses":
+            parts.append(f'<div class="bars" data-bars="{html.escape(table.name)}"></div>')
+    return "\n".join([*parts, "</section>"])
+
+
+def _table(table: Table) -> str:
+    """Columns of words to the left, of numbers to the right; `strong` is what is highlighted."""
+    count = len(table.header)
+    wordy = [all(not _is_number(line[i].text) for line in table.lines) for i in range(count)]
+    name = html.escape(table.name)
+    rows = []
+    for line in table.lines:
+        cells = []
+        for i, cell in enumerate(line):
+            text = html.escape(cell.text)
+            text = f"<strong>{text}</strong>" if cell.bold else text
+            kind = ' class="words"' if wordy[i] else ""
+            is_name = table.header[i] == "row"
+            cells.append(
+                f'<th scope="row"{kind}>{text}</th>' if is_name else f"<td{kind}>{text}</td>"
+            )
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    heads = "".join(
+        f'<th scope="col"{" class=words" if wordy[i] else ""}>{html.escape(word)}</th>'
+        for i, word in enumerate(table.header)
+    )
+    body = (
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}-title">'
+        f'<table id="table-{name}" aria-labelledby="{name}-title" '
+        f'aria-describedby="{name}-caption">\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody></table></div>"
+    )
+    if len(rows) > MANY_LINES and table.kind != "scores":
+        body = f"<details><summary>The table ({len(rows)} lines)</summary>{body}</details>"
+    return (
+        f'<h3 id="{name}-title">{html.escape(table.title)}</h3>\n'
+        f'<p id="{name}-caption" class="faint">{html.escape(table.caption)}</p>\n' + body
+    )
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"[-+]?[\d.,]+( ±.*|%.*)?|–", text))
+
+
+def _download(table: Table) -> str:
+    address = f"data:text/csv;charset=utf-8,{quote(as_csv(table))}"
+    name = html.escape(table.name)
+    return f'<p class="downloads"><a download="{name}.csv" href="{address}">{name}.csv</a></p>'
+
+
+def _runs(findings: Findings) -> str:
+    """Versions, hardware and hours, and every run's line."""
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in machines(findings))
+    columns = ("study", "row", "place", "seeds", "steps", "state", "hours", "started", "command")
+    heads = "".join(f'<th scope="col" class="words">{word}</th>' for word in columns)
+    rows = "\n".join(
+        "<tr>" + "".join(f'<td class="words">{html.escape(w)}</td>' for w in _run(r)) + "</tr>"
+        for r in findings.results
+    )
+    return (
+        '<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n'
+        f"<p>{html.escape(summary_line(findings))}</p><ul>{items}</ul>\n"
+        f"<details><summary>Every run ({len(findings.results)})</summary>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Every run"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>\n{rows}\n</tbody></table></div></details></section>"
+    )
+
+
+def machines(findings: Findings) -> list[str]:
+    """A line a machine and set of versions."""
+    kinds = Counter((machine_of(r.config), _versions(r)) for r in findings.results)
+    return [
+        f"{count} {'run' if count == 1 else 'runs'} on {machine}: {versions}"
+        for (machine, versions), count in kinds.items()
+    ]
+
+
+def _versions(result: Result) -> str:
+    versions = result.config.get("versions", {})
+    said = ", ".join(f"{name} {number}" for name, number in sorted(versions.items()))
+    return said or "unknown versions"
+
+
+def _run(result: Result) -> list[str]:
+    hours = "–" if result.seconds is None else f"{result.seconds / 3600:.2f}"
+    state = "finished" if result.finished else f"at {result.last or 0:,}"
+    return [
+        result.study,
+        result.label,
+        _place(result),
+        str(len(result.seeds)),
+        f"{result.steps:,}",
+        state,
+        hours,
+        str(result.config.get("started", "–")),
+        str(result.config.get("command", "–")),
+    ]
+
+
+def _notes(notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    opened = " open" if len(notes) <= MANY_NOTES else ""
+    return (
+        '<section id="missing" aria-labelledby="missing-title">'
+        '<h2 id="missing-title">What is missing</h2>\n'
+        f"<details{opened}><summary>{len(notes)} things are missing, cut, failed or left out"
+        f'</summary><ul class="notes">{items}</ul></details></section>'
+    )

@@ -1,0 +1,431 @@
+"""Run folders as results: what was run, what came of it, and what is missing."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from td7 import runs
+from td7.datasets import score
+from td7.errors import InputError, one_line
+from td7.fetching import DATASETS
+from td7.launching import failures
+from td7.planning import Request, read_request
+from td7.statistics import Aligned, common
+from td7.studies import STUDIES, Row, Study
+from td7.types import Task
+
+ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
+D4RL, MINARI, SELF_COLLECTED = "D4RL", "Minari", "self-collected"
+D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files; `td7 dataset record` has others
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One run: a row of a study on one task or dataset."""
+
+    folder: Path
+    study: str
+    label: str  # of the row, as the paper prints it
+    place: str  # a task's id, or a dataset's name
+    task: str
+    data: str  # where given data come from; "" if the run collected its own
+    seeds: tuple[int, ...]  # that have evaluations
+    steps: int  # that were asked for
+    curves: Aligned | None  # mean return (offline: D4RL's score) of an evaluation
+    values: NDArray[np.float64] | None  # the value estimate at each of them; nan before the first
+    seconds: float | None  # of all seeds together, if the run is finished
+    finished: bool  # every seed has its last evaluation
+    config: Mapping[str, Any]
+    notes: tuple[str, ...]  # what is not as it should be
+
+    @property
+    def name(self) -> str:
+        return f"{self.study}: {self.label} on {self.place}"
+
+    @property
+    def quantity(self) -> str:
+        return "D4RL score" if self.data and score(self.task, 0.0) is not None else "return"
+
+    @property
+    def counted(self) -> str:
+        """What a step is."""
+        return "updates" if self.data else "time steps"
+
+    def at(self, step: int) -> NDArray[np.float64] | None:
+        """A number a seed."""
+        if self.curves is None or step not in self.curves.steps:
+            return None
+        return np.asarray(self.curves.values[:, self.curves.steps.index(step)])
+
+    @property
+    def last(self) -> int | None:
+        """The last step that all seeds were evaluated at."""
+        return self.curves.steps[-1] if self.curves else None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that some folders hold."""
+
+    results: tuple[Result, ...]
+    notes: tuple[str, ...]  # a line a thing that is missing, cut, failed or left out
+
+    @property
+    def studies(self) -> dict[str, list[Result]]:
+        """By study, in the order of `td7 list studies`."""
+        names = dict.fromkeys(result.study for result in self.results)
+        return {name: [r for r in self.results if r.study == name] for name in names}
+
+
+def known(name: str) -> Study:
+    """The study of this name; of one that is none, an empty one."""
+    empty = Study(name, name, "not among the studies", steps=0, table="", rows={}, tasks=())
+    return STUDIES.get(name, empty)
+
+
+def read(folders: Sequence[Path]) -> Findings:
+    """Run folders, study folders, and folders of either."""
+    results: list[Result] = []
+    notes: list[str] = []
+    for folder in folders:
+        if not folder.exists():
+            raise InputError(f"{folder} does not exist")
+        found = list(_run_folders(folder))
+        if not found and not any(_study_folders(folder)):
+            raise InputError(
+                f"{folder} holds no runs: it has neither a config.json nor folders that have one"
+            )
+        for path in found:
+            try:
+                results.append(read_run(path))
+            except (InputError, ValueError) as error:
+                notes.append(f"{path}: left out: {one_line(error)}")
+        for path in _study_folders(folder):
+            notes += missing(path, results)
+    results = _pooled(sorted(results, key=_place_in_paper), notes)
+    notes += [f"{result.name}: {note}" for result in results for note in result.notes]
+    if not any(result.curves for result in results):
+        what = f": {notes[0]}" if notes else ""
+        raise InputError(f"{', '.join(map(str, folders))}: no run has an evaluation yet{what}")
+    return Findings(tuple(results), tuple(dict.fromkeys(notes)))
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    """In the order of their names; what is inside of a run folder is not looked at."""
+    for path, names, files in os.walk(folder):
+        names.sort()
+        if "config.json" in files:
+            names.clear()
+            yield Path(path)
+
+
+def _study_folders(folder: Path) -> Iterator[Path]:
+    for path, names, files in os.walk(folder):
+        names.sort()
+        if "config.json" in files:
+            names.clear()
+        elif "study.json" in files:
+            yield Path(path)
+
+
+def missing(out: Path, results: Sequence[Result]) -> list[str]:
+    """A line a run that a study folder was meant to hold and does not, or that failed."""
+    request = read_request(out)
+    if request is None:
+        return []
+    begun = {(r.label, r.place): r for r in results if out in r.folder.parents}
+    failed = failures(out)
+    lines = [f"{request.name}: {name} failed: {error}" for name, error in failed.items()]
+    chosen = known(request.name)
+    for label, row in chosen.rows.items():
+        if request.rows and label not in request.rows:
+            continue
+        for place in _asked(request, chosen):
+            result = begun.get((row.label, place))
+            if result is None:
+                lines.append(f"{request.name}: {label} on {place}: not begun")
+                continue
+            steps = request.steps or chosen.steps
+            if result.finished and result.steps < steps:
+                done = f"{result.steps:,} of the {steps:,} steps asked for"
+                lines.append(f"{result.name}: {done}")
+            lacking = sorted(set(request.options.get("seeds", ())) - set(result.seeds))
+            unsaid = sorted(set(lacking) - set(result.config["seeds"]))  # those are told of it
+            if unsaid:
+                lines.append(f"{result.name}: seeds {', '.join(map(str, unsaid))} are missing")
+    return lines
+
+
+def _asked(request: Request, chosen: Study) -> list[str]:
+    given = request.tasks or chosen.datasets or chosen.tasks
+    own = chosen.datasets and request.tasks
+    return [Path(name).stem if own and name not in DATASETS else name for name in given]
+
+
+# -- one run -------------------------------------------------------------------------------------
+
+
+def read_run(folder: Path) -> Result:
+    """A run folder; what is not as it should be is among its notes."""
+    config = runs.read_config(folder)
+    try:
+        given = config.get("dataset")
+        task = str(config["task"]["id"])
+        seeds, steps = tuple(int(seed) for seed in config["seeds"]), int(config["steps"])
+        every = int(config["evaluate_every"])
+        if min(steps, every) < 1:
+            raise ValueError(f"steps {steps}, evaluate_every {every}")
+        study, label, notes = _row(config)
+        place, data = _origin(str(given["source"])) if given else (task, "")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
+    curves = _curves(folder, config, task if data else "", notes)
+    finished = False
+    if curves is None:
+        notes.append(f"no evaluation yet, of {steps:,} steps")
+    else:
+        lost = [str(seed) for seed in seeds if seed not in curves.seeds]
+        if lost:
+            notes.append(f"{_seeds(lost)} missing: there are no evaluations")
+        notes += curves.left_out
+        last = steps // every * every
+        finished = not lost and curves.steps[-1] >= last
+        if not finished and curves.steps[-1] < last:
+            notes.append(f"unfinished: at {curves.steps[-1]:,} of {steps:,} steps")
+        if len(curves.seeds) == 1:
+            notes.append("one seed: no interval and no test")
+    if data and score(task, 0.0) is None:
+        notes.append(f"returns, since {task} has no D4RL score")
+    return Result(
+        folder,
+        study,
+        label,
+        place,
+        task,
+        data,
+        curves.seeds if curves else (),
+        steps,
+        curves,
+        _values(folder, curves, notes) if curves else None,
+        _seconds(folder, notes) if finished else None,
+        finished,
+        config,
+        tuple(notes),
+    )
+
+
+def _seeds(numbers: Sequence[str]) -> str:
+    return f"seed {numbers[0]} is" if len(numbers) == 1 else f"seeds {', '.join(numbers)} are"
+
+
+def _row(config: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    """A run's study and label; what it changes beyond them is in its label, or said."""
+    study, _, label = (config.get("variant") or "").partition("/")
+    offline = bool(config.get("dataset"))
+    algorithm = str(config["algorithm"])
+    row = known(study).rows.get(label)
+    if study:
+        notes = [] if row else [f"{study} has no row {label!r}"]
+        own = row.settings if row else {}
+        changed = _changed(config, own, offline) if row else []
+        notes += [f"differs from its row: {', '.join(changed)}"] if changed else []
+        return study, label, notes
+    study = OFFLINE if offline else ONLINE
+    label = ", ".join([paper_name(study, algorithm), *_changed(config, {}, offline)])
+    return study, label, []
+
+
+def paper_name(study: str, algorithm: str) -> str:
+    """An algorithm as the paper prints it."""
+    rows: Iterable[Row] = STUDIES[study].rows.values()
+    names = {row.algorithm: row.label for row in rows}
+    return names.get(algorithm, algorithm.upper())
+
+
+def _changed(config: Mapping[str, Any], own: Mapping[str, Any], offline: bool) -> list[str]:
+    """name=value of the hyperparameters that are neither the algorithm's nor the row's."""
+    given = config.get("hyperparameters", {})
+    wanted = _defaults(
+        str(config["algorithm"]), tuple(own.items()), offline, str(config["task"]["id"])
+    )
+    return [
+        f"{name}={value}"
+        for name, value in given.items()
+        if name in wanted and _plain(wanted[name]) != _plain(value)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+@cache
+def _defaults(
+    name: str, own: tuple[tuple[str, Any], ...], offline: bool, task: str
+) -> dict[str, Any]:
+    from td7.algorithms import algorithm
+    from td7.configs import with_values
+
+    chosen = algorithm(name)
+    extra = dict(chosen.offline or {}) if offline else {}
+    return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
+
+
+def _origin(source: str) -> tuple[str, str]:
+    """A dataset's name, and where it comes from, by the name of its file."""
+    path = Path(source)
+    for name, dataset in DATASETS.items():
+        if path.name in (dataset.file, name):
+            return name, D4RL
+    if path.suffix.lower() in (".hdf5", ".h5"):
+        return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else SELF_COLLECTED
+    return source if not path.is_absolute() else path.name, MINARI
+
+
+def _curves(
+    folder: Path, config: Mapping[str, Any], scored: str, notes: list[str]
+) -> Aligned | None:
+    """Every seed's evaluations on the steps that all have; what is left out is noted."""
+    rows = _table(folder / "evaluations.csv", runs.EVALUATIONS, notes)
+    if rows is None or rows.empty:
+        return None
+    found = rows.groupby(["seed", "step"], sort=True)["return"].agg(["mean", "size"])
+    wanted = int(config.get("evaluation_episodes", 1))
+    whole = found["size"] >= wanted
+    if not whole.all():
+        notes.append(f"{int((~whole).sum())} evaluations of fewer than {wanted} episodes left out")
+        found = found[whole]
+    if found.empty:
+        return None
+    finite = np.isfinite(found["mean"])
+    if not finite.all():
+        notes.append(f"{int((~finite).sum())} evaluations that are not finite left out")
+        found = found[finite]
+    numbers = found["mean"].to_numpy(np.float64)
+    scores = score(scored, numbers) if scored else None
+    numbers = numbers if scores is None else scores
+    curves: dict[int, list[tuple[int, float]]] = {}
+    for (seed, step), value in zip(found.index, numbers, strict=True):
+        curves.setdefault(int(seed), []).append((int(step), float(value)))
+    try:
+        return common(curves)
+    except ValueError as error:
+        notes.append(f"left out: {one_line(error)}")
+        return None
+
+
+def _values(folder: Path, curves: Aligned, notes: list[str]) -> NDArray[np.float64] | None:
+    """[seeds, evaluations]: the last `policy_value` that was recorded up to each evaluation."""
+    rows = _table(folder / "metrics.csv", ("seed", "step", "policy_value"), notes)
+    if rows is None:
+        return None
+    found = np.full(curves.values.shape, np.nan)
+    for i, seed in enumerate(curves.seeds):
+        own = rows[rows["seed"] == seed].sort_values("step")
+        where = np.searchsorted(own["step"], curves.steps, side="right")
+        numbers = np.concatenate([[np.nan], own["policy_value"].to_numpy(np.float64)])
+        found[i] = numbers[where]
+    return found
+
+
+def _table(file: Path, columns: Sequence[str], notes: list[str]) -> pd.DataFrame | None:
+    """These columns of a CSV file; None if there is none, or not with them."""
+    try:
+        rows = pd.read_csv(file, usecols=lambda name: name in columns)
+    except (FileNotFoundError, pd.errors.EmptyDataError):
+        return None
+    except (OSError, ValueError) as error:  # ParserError is a ValueError
+        raise InputError(f"{file} is damaged: {one_line(error)}") from None
+    if set(rows.columns) != set(columns):
+        return None
+    for name in columns:
+        numbers = pd.to_numeric(rows[name], errors="coerce")
+        if name != "policy_value" and numbers.isna().any():
+            cut = numbers.isna()
+            notes.append(f"{file.name}: {int(cut.sum())} rows that are cut short left out")
+            rows = rows[~cut]
+            numbers = numbers[~cut]
+        rows = rows.assign(**{name: numbers})
+    return rows
+
+
+def _seconds(folder: Path, notes: list[str]) -> float | None:
+    try:
+        phases = pd.read_csv(folder / "timings.csv").set_index("phase")["seconds"]
+        return float(phases["total"])
+    except (OSError, ValueError, KeyError):
+        notes.append("no total in timings.csv")
+        return None
+
+
+# -- several runs --------------------------------------------------------------------------------
+
+
+def _place_in_paper(result: Result) -> tuple[int, int, int, str]:
+    chosen = known(result.study)
+    orders: tuple[tuple[str, Sequence[str]], ...] = (
+        (result.study, list(STUDIES)),
+        (result.label, list(chosen.rows)),
+        (result.place, chosen.datasets or chosen.tasks),
+    )
+    numbers = [o.index(name) if name in o else len(o) for name, o in orders]
+    return numbers[0], numbers[1], numbers[2], f"{result.label} {result.place}"
+
+
+def _pooled(results: Sequence[Result], notes: list[str]) -> list[Result]:
+    """Runs of the same row and place as one, if their seeds differ; else the first, and a note."""
+    found: dict[tuple[str, str, str], Result] = {}
+    for result in results:
+        key = (result.study, result.label, result.place)
+        first = found.get(key)
+        if first is None:
+            found[key] = result
+        elif set(first.seeds) & set(result.seeds) or not (first.curves and result.curves):
+            same = [str(seed) for seed in first.seeds if seed in result.seeds]
+            why = f"{_seeds(same)} in {first.folder}, too" if same else "nothing to pool"
+            notes.append(f"{result.name}: {result.folder} left out: {why}")
+        else:
+            try:
+                found[key] = _pool(first, result)
+            except ValueError as error:
+                notes.append(f"{result.name}: {result.folder} left out: {one_line(error)}")
+    return list(found.values())
+
+
+def _pool(a: Result, b: Result) -> Result:
+    if a.curves is None or b.curves is None:
+        raise ValueError("runs without evaluations cannot be pooled")
+    curves = {
+        seed: list(zip(part.steps, row, strict=True))
+        for part in (a.curves, b.curves)
+        for seed, row in zip(part.seeds, part.values.tolist(), strict=True)
+    }
+    pooled = common(curves)
+    values = None
+    if a.values is not None and b.values is not None:
+        parts = [
+            part.values[:, [part.curves.steps.index(step) for step in pooled.steps]]
+            for part in (a, b)
+            if part.curves is not None and part.values is not None
+        ]
+        values = np.concatenate(parts)
+    told = f"seeds of {a.folder} and of {b.folder} are pooled"
+    seconds = None if a.seconds is None or b.seconds is None else a.seconds + b.seconds
+    return replace(
+        a,
+        seeds=pooled.seeds,
+        steps=min(a.steps, b.steps),
+        curves=pooled,
+        values=values,
+        seconds=seconds,
+        finished=a.finished and b.finished,
+        notes=(*a.notes, *b.notes, *pooled.left_out, told),
+    )

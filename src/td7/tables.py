@@ -1,0 +1,760 @@
+"""Results → tables beside the paper's: numbers for programs, and cells for people.
+
+What a study's tables are is in VIEWS; every view is the same function for all studies.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from td7 import paper
+from td7.results import D4RL, Result, known
+from td7.statistics import (
+    Sample,
+    drops,
+    highlighted,
+    iqm,
+    iqm_interval,
+    percent_loss,
+    probability_of_improvement,
+    welch,
+)
+from td7.studies import Study
+from td7.studies.design import PERCENT_LOSS_LABELS
+
+DROP_PERCENTS = (10, 25, 50)
+DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
+TOTAL = "Total"  # a column of the offline table
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table twice: `records` has every number in full, `lines` what is printed of them."""
+
+    name: str  # of its files
+    study: str
+    kind: str  # of VIEWS
+    title: str
+    caption: str
+    header: tuple[str, ...]
+    lines: tuple[tuple[Cell, ...], ...]
+    records: tuple[Mapping[str, Value], ...]
+
+
+def tables(studies: Mapping[str, Sequence[Result]]) -> tuple[list[Table], list[str]]:
+    """Every table that the results allow, and what could not be told."""
+    found: list[Table] = []
+    notes: list[str] = []
+    for name, results in studies.items():
+        known_results = [result for result in results if result.curves]
+        for view in VIEWS.get(name, DEFAULT_VIEWS):
+            table = view(known(name), known_results, notes)
+            if table is not None and table.records:
+                found.append(table)
+    return found, notes
+
+
+# -- scores --------------------------------------------------------------------------------------
+
+
+def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """Mean ± interval of every row and place, the paper's beside, at the paper's steps."""
+    del notes
+    places = _places(study, results)
+    has_total = bool(study.datasets) and _has_total(study, results)
+    columns = [*places, *([TOTAL] if has_total else [])]
+    records: list[Mapping[str, Value]] = []
+    lines: list[tuple[Cell, ...]] = []
+    for step in steps_shown(study, results):
+        here = _samples(results, step)
+        there = printed(study.table, step)
+        if has_total:
+            here |= _totals(study, here)
+        best = {column: _best(here, column) for column in columns}
+        there_best = {column: _best(there, column) for column in columns}
+        labels = [label for label in _labels(results) if any(k[0] == label for k in here)]
+        for label in labels:
+            row = {c: _compared(here.get((label, c)), there.get((label, c))) for c in columns}
+            for column, found in row.items():
+                if found.here is None:
+                    continue
+                records.append(
+                    {
+                        "study": study.name,
+                        "group": _group(study, label),
+                        "row": label,
+                        "place": column,
+                        "data": _data(results, column),
+                        "step": step,
+                        "quantity": _quantity(results, column),
+                        "seeds": found.here.n,
+                        "mean": found.here.mean,
+                        "interval": _number(found.here.interval),
+                        "student_interval": _number(found.here.student),
+                        "highlighted": label in best[column],
+                        "paper_mean": found.there.mean if found.there else None,
+                        "paper_interval": _number(found.there.interval) if found.there else None,
+                        "paper_highlighted": label in there_best[column],
+                        "difference_percent": found.difference,
+                        "p": found.p,
+                    }
+                )
+            spec = ".1f" if study.datasets else ".0f"
+            head = (f"{step:,}", label)
+            lines.append(
+                _line(
+                    (*head, "here"),
+                    [
+                        Cell(_said(found.here, spec), label in best[column])
+                        for column, found in row.items()
+                    ],
+                )
+            )
+            if any(found.there and found.here for found in row.values()):
+                lines += [
+                    _line(
+                        (*head, "paper"),
+                        [
+                            Cell(_said(found.there, spec), label in there_best[column])
+                            for column, found in row.items()
+                        ],
+                    ),
+                    _line((*head, "difference"), [Cell(found.words) for found in row.values()]),
+                ]
+    quantity = "D4RL's score" if study.datasets else "return"
+    caption = (
+        f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
+        "over seeds). Bold: not significantly worse than the column's best (Welch's test, "
+        "one-sided, 0.05), among the rows that are there. Difference: from the paper's mean, and "
+        "the p-value of Welch's test, two-sided. Student's wider interval is in the CSV file."
+    )
+    collected = [place for place in places if _data(results, place) not in ("", D4RL)]
+    if collected:
+        caption += f" Not D4RL's data: {', '.join(_titled(results, p) for p in collected)}."
+    header = ("steps", "row", "", *(_titled(results, column) for column in columns))
+    return _table(study, "scores", study.title, caption, header, lines, records)
+
+
+@dataclass(frozen=True)
+class Compared:
+    here: Sample | None
+    there: Sample | None
+    difference: float | None  # percent
+    p: float | None
+
+    @property
+    def words(self) -> str:
+        if self.difference is None:
+            return "–"
+        if self.p is None:
+            return f"{self.difference:+.1f}%"
+        test = f"p {self.p:.2f}" if self.p >= 0.005 else "p < 0.005"
+        return f"{self.difference:+.1f}%, {test}"
+
+
+def _compared(here: Sample | None, there: Sample | None) -> Compared:
+    if here is None or there is None:
+        return Compared(here, there, None, None)
+    p = welch(here, there) if np.isfinite(here.sd) and here.sd + there.sd > 0 else None
+    return Compared(here, there, 100 * (here.mean / there.mean - 1), p)
+
+
+def _samples(results: Sequence[Result], step: int) -> dict[tuple[str, str], Sample]:
+    found = {(r.label, r.place): r.at(step) for r in results}
+    return {key: Sample.of(numbers) for key, numbers in found.items() if numbers is not None}
+
+
+def _has_total(study: Study, results: Sequence[Result]) -> bool:
+    return any(
+        {r.place for r in results if r.label == label} >= set(study.datasets)
+        for label in _labels(results)
+    )
+
+
+def _totals(study: Study, here: Mapping[tuple[str, str], Sample]) -> dict[tuple[str, str], Sample]:
+    """Sums over the paper's datasets; intervals add as those of independent numbers, as its do."""
+    found = {}
+    for label in dict.fromkeys(label for label, _ in here):
+        parts = [here[label, d] for d in study.datasets if (label, d) in here]
+        if len(parts) == len(study.datasets):
+            sd = float(np.sqrt(sum(part.sd**2 for part in parts)))
+            n = min(part.n for part in parts)
+            found[label, TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
+    return found
+
+
+def _best(samples: Mapping[tuple[str, str], Sample], column: str) -> set[str]:
+    """Of rows with two seeds or more; nothing to compare is nothing to highlight."""
+    own = {label: s for (label, place), s in samples.items() if place == column}
+    tested = {label: s for label, s in own.items() if np.isfinite(s.sd)}
+    return highlighted(tested) if len(tested) > 1 else set()
+
+
+def steps_shown(study: Study, results: Sequence[Result]) -> list[int]:
+    """The paper's steps that a run has, the last of finished runs, and one that the others have."""
+    evaluated = [set(r.curves.steps) for r in results if r.curves]
+    wanted = {step for step in paper_steps(study) if any(step in steps for steps in evaluated)}
+    wanted |= {r.last for r in results if r.finished and r.last is not None}
+    others = [steps for steps in evaluated if not steps & wanted]
+    if others:
+        shared = set.intersection(*others)
+        wanted |= {max(shared)} if shared - {0} else {max(steps) for steps in others}
+    return sorted(wanted)
+
+
+# -- the paper's ---------------------------------------------------------------------------------
+
+
+@cache
+def _entries(family: str) -> dict[tuple[str, str, int], Sample]:
+    """(label, place, step): what the paper's tables of a family print; one has several steps."""
+    found = {}
+    names = [n for n in paper.TABLES if n.partition("_")[0] == family]
+    for name in names:
+        rows = paper.table(name)
+        if "environment" not in rows or "ci95" not in rows:
+            continue
+        for row in rows.to_dict("records"):
+            label = str(row.get("variant", row.get("algorithm")))
+            if "dataset" in row:
+                place, step = _dataset(str(row["environment"]), str(row["dataset"])), 1_000_000
+                mean = float(row["normalized_score"])
+            else:
+                place, step = f"{row['environment']}-v4", int(row["time_step"])
+                mean = float(row["mean"])
+            found[label, place, step] = Sample.printed(mean, float(row["ci95"]), paper.SEEDS)
+    return found
+
+
+def _dataset(environment: str, kind: str) -> str:
+    return TOTAL if environment == TOTAL else f"{environment}-{kind}-v2".lower()
+
+
+def _family(table: str) -> str:
+    return table.partition("_")[0]
+
+
+def printed(table: str, step: int) -> dict[tuple[str, str], Sample]:
+    """(label, place): what the paper has at a step, in the tables of the same study."""
+    entries = _entries(_family(table)) if table else {}
+    return {(label, place): s for (label, place, at), s in entries.items() if at == step}
+
+
+def paper_steps(study: Study) -> list[int]:
+    entries = _entries(_family(study.table)) if study.table else {}
+    return sorted({step for _, _, step in entries})
+
+
+# -- percent losses ------------------------------------------------------------------------------
+
+
+def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """Every row's mean percent loss against the first, over the tasks that both have."""
+    reference = next(iter(study.rows), "")
+    records: list[Mapping[str, Value]] = []
+    lines = []
+    for step in steps_shown(study, results):
+        by_row = _by_row(results, step)
+        if reference not in by_row:
+            if by_row:
+                notes.append(f"{study.name}: no percent losses at {step:,}: {reference} is missing")
+            continue
+        for label, own in by_row.items():
+            if label == reference:
+                continue
+            tasks = [task for task in by_row[reference] if task in own]
+            if not tasks:
+                notes.append(f"{study.name}: {label} at {step:,}: no task that {reference} has")
+                continue
+            y = _matrix(by_row[reference], tasks, f"{study.name}: {reference}", notes)
+            x = _matrix(own, tasks, f"{study.name}: {label}", notes)
+            try:
+                overall = percent_loss(y, x).overall  # refuses an empty one
+            except ValueError as error:
+                notes.append(f"{study.name}: {label} at {step:,}: no percent loss: {error}")
+                continue
+            there = _printed_loss(study, label, tasks, step)
+            records.append(
+                {
+                    "study": study.name,
+                    "group": _group(study, label),
+                    "row": label,
+                    "reference": reference,
+                    "step": step,
+                    "tasks": len(tasks),
+                    "seeds": overall.n,
+                    "percent_loss": overall.mean,
+                    "interval": _number(overall.interval),
+                    "paper_percent_loss": there.mean if there else None,
+                    "paper_interval": _number(there.interval) if there else None,
+                }
+            )
+            words = (f"{step:,}", _group(study, label), label, str(len(tasks)))
+            numbers = (_said(overall, ".1f"), _said(there, ".1f"))
+            lines.append(tuple(Cell(word) for word in (*words, *numbers)))
+    caption = (
+        f"Percent of {reference}'s return that a row loses, averaged over the tasks that both have "
+        "(negative: the row is better), ± the interval of the seeds' means over tasks. The "
+        "paper's: as printed; where it prints none, from its means over the same tasks."
+    )
+    header = ("steps", "group", "row", "tasks", "loss in %, here", "paper")
+    title = f"Mean percent loss: {study.title}"
+    return _table(study, "losses", title, caption, header, lines, records)
+
+
+def _by_row(results: Sequence[Result], step: int) -> dict[str, dict[str, dict[int, float]]]:
+    """label: place: seed: number."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for result in results:
+        numbers = result.at(step)
+        if numbers is not None:
+            own = found.setdefault(result.label, {})
+            own[result.place] = dict(zip(result.seeds, numbers.tolist(), strict=True))
+    return found
+
+
+def _matrix(
+    own: Mapping[str, Mapping[int, float]], tasks: Sequence[str], what: str, notes: list[str]
+) -> NDArray[np.float64]:
+    """[seeds, tasks], of the seeds that every task has."""
+    shared = [seed for seed in own[tasks[0]] if all(seed in own[task] for task in tasks)]
+    everything = {seed for task in tasks for seed in own[task]}
+    if len(shared) < len(everything):
+        out = ", ".join(str(seed) for seed in sorted(everything - set(shared)))
+        notes.append(f"{what}: without seed {out} over tasks, since a task lacks it")
+    return np.array([[own[task][seed] for task in tasks] for seed in shared])
+
+
+def _printed_loss(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
+    names = {ours: theirs for theirs, ours in PERCENT_LOSS_LABELS.items()}
+    if study.name == "design" and label in names and step == study.steps:
+        if set(tasks) != set(study.tasks):
+            return _loss_of_means(study, label, tasks, step)
+        rows = paper.table("design_percent_loss").to_dict("records")
+        (row,) = (row for row in rows if row["variant"] == names[label])
+        return Sample.printed(
+            float(row["mean_percent_loss_1M"]), float(row["ci95_range"]), paper.SEEDS
+        )
+    return _loss_of_means(study, label, tasks, step)
+
+
+def _loss_of_means(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
+    there = printed(study.table, step)
+    reference = next(iter(study.rows))
+    if any((name, task) not in there for name in (label, reference) for task in tasks):
+        return None
+    ratios = [there[label, task].mean / there[reference, task].mean for task in tasks]
+    return Sample(float(100 * (1 - np.mean(ratios))), float("nan"), paper.SEEDS)
+
+
+# -- over all tasks ------------------------------------------------------------------------------
+
+
+def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """Interquartile means over tasks, and how often a row beats the reference."""
+    reference = _reference(study)
+    records: list[Mapping[str, Value]] = []
+    lines = []
+    for step in steps_shown(study, results):
+        there = printed(study.table, step)
+        by_row = _by_row(results, step)
+        unit = {task: s.mean for (label, task), s in there.items() if label == reference}
+        if study.datasets:
+            unit = dict.fromkeys(study.datasets, 100.0)  # D4RL's scores are shares already
+        for label, own in by_row.items():
+            tasks = [task for task in own if task in unit]
+            if not tasks:
+                continue
+            x = _matrix(own, tasks, f"{study.name}: {label}", notes)
+            if not x.size:
+                notes.append(f"{study.name}: {label} at {step:,}: no seed that all tasks have")
+                continue
+            shares = x / np.array([unit[task] for task in tasks])
+            several = len(x) > 1
+            random = np.random.default_rng(0)  # the same report again
+            middle = iqm(shares)
+            ends = iqm_interval(shares, random=random) if several else None
+            mean = Sample.of(shares.mean(axis=1))
+            better = _improvement(by_row, label, reference, tasks, notes, study.name)
+            records.append(
+                {
+                    "study": study.name,
+                    "group": _group(study, label),
+                    "row": label,
+                    "reference": reference,
+                    "step": step,
+                    "tasks": len(tasks),
+                    "seeds": len(x),
+                    "iqm": middle,
+                    "iqm_low": ends.low if ends else None,
+                    "iqm_high": ends.high if ends else None,
+                    "mean": mean.mean,
+                    "interval": _number(mean.interval),
+                    "probability_of_improvement": better,
+                }
+            )
+            words = (f"{step:,}", label, str(len(tasks)), str(len(x)))
+            said = f"{middle:.3f} [{ends.low:.3f}, {ends.high:.3f}]" if ends else f"{middle:.3f}"
+            chance = "–" if better is None else f"{better:.2f}"
+            cells = (*words, said, _said(mean, ".3f"), chance)
+            lines.append(tuple(Cell(word) for word in cells))
+    share = "100 points of D4RL's score" if study.datasets else f"the paper's {reference}"
+    caption = (
+        f"In shares of {share} on the same task at the same step: the interquartile mean over all "
+        "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew, and the mean "
+        "± the paper's interval. P: how often a seed of the row beats one of "
+        f"{reference}'s here, over the tasks that both have."
+    )
+    header = ("steps", "row", "tasks", "seeds", "IQM", "mean", "P")
+    title = f"Over all tasks: {study.title}"
+    return _table(study, "aggregates", title, caption, header, lines, records)
+
+
+def _reference(study: Study) -> str:
+    """TD7 as the study has it."""
+    return "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
+
+
+def _improvement(
+    by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
+    label: str,
+    reference: str,
+    tasks: Sequence[str],
+    notes: list[str],
+    study: str,
+) -> float | None:
+    if reference not in by_row or label == reference:
+        return None
+    both = [task for task in tasks if task in by_row[reference]]
+    if not both:
+        return None
+    a = _matrix(by_row[label], both, f"{study}: {label}", notes)
+    b = _matrix(by_row[reference], both, f"{study}: {reference}", notes)
+    return probability_of_improvement(a, b) if a.size and b.size else None
+
+
+# -- value estimates, drops, run time ------------------------------------------------------------
+
+
+def estimates(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """Return and value estimate of every row: where values run away."""
+    records: list[Mapping[str, Value]] = []
+    lines = []
+    for step in steps_shown(study, results):
+        for result in results:
+            numbers = result.at(step)
+            if numbers is None:
+                continue
+            if result.values is None or result.curves is None:
+                notes.append(f"{result.name}: no value estimates: no policy_value in metrics.csv")
+                continue
+            values = result.values[:, result.curves.steps.index(step)]
+            told = np.isfinite(values)
+            if not told.all():
+                lacking = [str(s) for s, ok in zip(result.seeds, told, strict=True) if not ok]
+                notes.append(f"{result.name}: no value at {step:,} of seed {', '.join(lacking)}")
+            score = Sample.of(numbers)
+            value = Sample.of(values[told]) if told.any() else None
+            group = _group(study, result.label)
+            records.append(
+                {
+                    "study": study.name,
+                    "group": group,
+                    "row": result.label,
+                    "place": result.place,
+                    "step": step,
+                    "seeds": score.n,
+                    "return_mean": score.mean,
+                    "return_interval": _number(score.interval),
+                    "value_mean": value.mean if value else None,
+                    "value_interval": _number(value.interval) if value else None,
+                    "value_highest": float(values[told].max()) if value else None,
+                }
+            )
+            highest = f"{values[told].max():.0f}" if value else "–"
+            words = (f"{step:,}", group, result.label, result.place)
+            numbers_said = (_said(score, ".0f"), _said(value, ".0f"), highest)
+            lines.append(tuple(Cell(word) for word in (*words, *numbers_said)))
+    caption = (
+        "Return, and the critics' value of the policy's actions as last recorded before the "
+        "evaluation, mean over seeds ± the paper's interval; highest: of the seeds. The paper "
+        "draws curves and prints no numbers."
+    )
+    header = ("steps", "group", "row", "task", "return", "value estimate", "highest")
+    title = f"Value estimates: {study.title}"
+    return _table(study, "values", title, caption, header, lines, records)
+
+
+def falls(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """How often an evaluation is followed by a much lower one."""
+    records: list[Mapping[str, Value]] = []
+    lines = []
+    for result in results:
+        shares = drop_shares(result, DROP_PERCENTS, notes)
+        if shares is None:
+            continue
+        for within, own in shares.items():
+            for percent, share in zip(DROP_PERCENTS, own, strict=True):
+                records.append(
+                    {
+                        "study": study.name,
+                        "group": _group(study, result.label),
+                        "row": result.label,
+                        "place": result.place,
+                        "step": result.last,
+                        "within_evaluations": within,
+                        "evaluations": _counted(result, within),
+                        "drop_percent": percent,
+                        "percent_of_evaluations": share,
+                    }
+                )
+            words = [result.label, result.place, f"{result.last:,}", str(within)]
+            words += [str(_counted(result, within)), *(f"{share:.1f}" for share in own)]
+            lines.append(tuple(Cell(word) for word in words))
+    caption = (
+        "Percent of a seed's evaluations after which one of the next 1, 5 or 10 is lower by more "
+        "than so many percent, in the last fifth of the steps (the paper: the last 1M of TD3's 5M)."
+    )
+    shares_of = (f"> {percent}%" for percent in DROP_PERCENTS)
+    header = ("row", "task", "steps", "within", "evaluations", *shares_of)
+    return _table(study, "drops", f"Drops: {study.title}", caption, header, lines, records)
+
+
+def drop_shares(
+    result: Result, percents: Sequence[float], notes: list[str]
+) -> dict[int, list[float]] | None:
+    """within: percent of evaluations, for each of the drops; None where there is nothing to say."""
+    if result.curves is None or result.last is None:
+        return None
+    late = _late(result)
+    found = {}
+    for within in DROP_WINDOWS:
+        if within >= late.shape[1]:
+            continue
+        try:
+            found[within] = [100 * drops(late, percent, within) for percent in percents]
+        except ValueError as error:
+            notes.append(f"{result.name}: no drops: {error}")
+            return None
+    return found
+
+
+def _late(result: Result) -> NDArray[np.float64]:
+    """[seeds, evaluations] of the last fifth of the steps."""
+    if result.curves is None:
+        return np.empty((0, 0))
+    steps = np.array(result.curves.steps)
+    return np.asarray(result.curves.values[:, steps > 0.8 * steps[-1]])
+
+
+def _counted(result: Result, within: int) -> int:
+    seeds, evaluations = _late(result).shape
+    return int(seeds * (evaluations - within))
+
+
+def runtime(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """Minutes of every finished run, beside the paper's for one seed and 1M steps."""
+    del notes
+    there = {
+        (row["algorithm"], f"{row['environment']}-v4"): float(row["minutes"])
+        for row in paper.table("runtime").to_dict("records")
+    }
+    records: list[Mapping[str, Value]] = []
+    lines = []
+    for result in results:
+        if result.seconds is None:
+            continue
+        minutes = result.seconds / 60
+        million = minutes * 1_000_000 / result.steps
+        printed_minutes = there.get((result.label, result.place)) if not result.data else None
+        machine = machine_of(result.config)
+        records.append(
+            {
+                "study": study.name,
+                "row": result.label,
+                "place": result.place,
+                "steps": result.steps,
+                "seeds": len(result.seeds),
+                "minutes": minutes,
+                "minutes_a_million_steps": million,
+                "minutes_a_million_steps_and_seed": million / len(result.seeds),
+                "paper_minutes": printed_minutes,
+                "machine": machine,
+            }
+        )
+        words = (result.label, result.place, f"{result.steps:,}", str(len(result.seeds)))
+        numbers = (minutes, million, million / len(result.seeds))
+        said = "–" if printed_minutes is None else f"{printed_minutes:.0f}"
+        cells = (*words, *(f"{number:.1f}" for number in numbers), said, machine)
+        lines.append(tuple(Cell(word) for word in cells))
+    caption = (
+        "Minutes by the clock, all seeds together, with evaluation and compiling; then for 1M "
+        "steps, and that a seed. The paper's: one seed, 1M steps, without evaluation, on "
+        f"{paper.table('runtime')['hardware'].iloc[0]}."
+    )
+    header = ("row", "task", "steps", "seeds", "minutes", "1M steps", "a seed", "paper", "on")
+    return _table(study, "runtime", f"Run time: {study.title}", caption, header, lines, records)
+
+
+def machine_of(config: Mapping[str, object]) -> str:
+    hardware = config.get("hardware")
+    if not isinstance(hardware, Mapping):
+        return "unknown"
+    parts = [str(hardware[n]) for n in ("gpu", "cpu") if hardware.get(n)]
+    if hardware.get("cores"):
+        parts.append(f"{hardware['cores']} cores")
+    return ", ".join(parts) or "unknown"
+
+
+View = Callable[[Study, Sequence[Result], list[str]], Table | None]
+DEFAULT_VIEWS: tuple[View, ...] = (scores, runtime)
+VIEWS: Mapping[str, tuple[View, ...]] = {
+    "online": (scores, aggregates, falls, runtime),
+    "offline": (scores, aggregates, runtime),
+    "design": (scores, losses, aggregates, runtime),
+    "extrapolation": (scores, estimates, runtime),
+    "checkpoints": (scores, losses, aggregates, falls, runtime),
+    "ablation-main": (scores, losses, aggregates, runtime),
+    "ablation": (scores, losses, aggregates, runtime),
+}
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def _table(
+    study: Study,
+    kind: str,
+    title: str,
+    caption: str,
+    header: Sequence[str],
+    lines: Sequence[tuple[Cell, ...]],
+    records: Sequence[Mapping[str, Value]],
+) -> Table:
+    name = re.sub(r"[^\w.+-]+", "_", f"{study.name}-{kind}")
+    found = f"{title} ({study.where})"
+    return Table(
+        name, study.name, kind, found, caption, tuple(header), tuple(lines), tuple(records)
+    )
+
+
+def _line(head: Iterable[str], cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    return (*(Cell(word) for word in head), *cells)
+
+
+def _said(sample: Sample | None, spec: str) -> str:
+    if sample is None:
+        return "–"
+    return f"{sample:{spec}}" if np.isfinite(sample.interval) else f"{sample.mean:{spec}}"
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _labels(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(result.label for result in results))
+
+
+def _places(study: Study, results: Sequence[Result]) -> list[str]:
+    there = dict.fromkeys(result.place for result in results)
+    ordered = [place for place in study.datasets or study.tasks if place in there]
+    return [*ordered, *(place for place in there if place not in ordered)]
+
+
+def _data(results: Sequence[Result], place: str) -> str:
+    return next((result.data for result in results if result.place == place), "")
+
+
+def _quantity(results: Sequence[Result], place: str) -> str:
+    return next((r.quantity for r in results if place in (r.place, TOTAL)), "return")
+
+
+def _titled(results: Sequence[Result], place: str) -> str:
+    data = _data(results, place)
+    return place if data in ("", D4RL) else f"{place} ({data})"
+
+
+def _group(study: Study, label: str) -> str:
+    return study.rows[label].group if label in study.rows else ""
+
+
+# -- how they are written ------------------------------------------------------------------------
+
+
+def as_csv(table: Table) -> str:
+    """The records in full: a float is written so that it is read back the same."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.records[0])
+    for record in table.records:
+        writer.writerow(["" if value is None else value for value in record.values()])
+    return text.getvalue()
+
+
+def as_markdown(table: Table) -> str:
+    rows = [
+        "| " + " | ".join(markdown(word) for word in table.header) + " |",
+        "|" + "---|" * len(table.header),
+    ]
+    for line in table.lines:
+        cells = [f"**{markdown(c.text)}**" if c.bold else markdown(c.text) for c in line]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def markdown(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
+
+
+LATEX = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    "±": r"$\pm$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+def latex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def as_latex(table: Table) -> str:
+    """A tabular with booktabs' rules, one between parts of the table."""
+    words = [" & ".join(latex(word) for word in table.header) + r" \\", r"\midrule"]
+    first = True
+    for _, part in groupby(table.lines, key=lambda line: line[0].text):
+        words += [] if first else [r"\midrule"]
+        first = False
+        for line in part:
+            cells = [rf"\textbf{{{latex(c.text)}}}" if c.bold else latex(c.text) for c in line]
+            words.append(" & ".join(cells) + r" \\")
+    columns = "l" * 2 + "r" * (len(table.header) - 2)
+    body = "\n".join(words)
+    return (
+        "% needs the package booktabs\n"
+        f"\\begin{{table}}\n\\caption{{{latex(table.title)}. {latex(table.caption)}}}\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )

@@ -1,0 +1,132 @@
+"""The report's page in a real browser: `make test-browser`. Not collected by `make test`."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fake_runs import write_run  # beside the other tests, found by the line above
+from td7 import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+BEFORE = """<script>
+const errors = [];
+addEventListener("error", (event) => errors.push(event.message));
+console.error = (...words) => errors.push(words.join(" "));
+</script>"""
+# What a person would do, and what the page then shows.
+AFTER = """<script>
+{
+const outcome = {};
+const host = document.querySelector('[data-curves="online"]');
+const panel = () => host.querySelector(".panel svg");
+const lines = () => panel().querySelectorAll("path").length;
+const press = (key) => panel().dispatchEvent(new KeyboardEvent("keydown", { key }));
+const change = (input) => input.dispatchEvent(new Event("change", { bubbles: true }));
+const said = () => document.getElementById("said").textContent;
+try {
+  outcome.panels = host.querySelectorAll(".panel").length;
+  outcome.mean = lines();
+  const all = host.querySelector('input[value="all"]');
+  all.checked = true; change(all);
+  outcome.all = lines();
+  const mean = host.querySelector('input[value="mean"]');
+  mean.checked = true; change(mean);
+  const window_ = host.querySelector("select");
+  press("End"); outcome.smoothed = said();
+  window_.value = "1"; change(window_);
+  press("End"); outcome.last = said();
+  press("ArrowLeft"); outcome.before = said();
+  outcome.tip = host.querySelector(".tip").textContent;
+  press("Escape"); outcome.hidden = host.querySelector(".tip").hidden;
+  const box = host.querySelector('input[value="TD3"]');
+  box.checked = false; change(box);
+  outcome.without = lines();
+  outcome.label = panel().getAttribute("aria-label");
+  const [every, none] = host.querySelectorAll("button");
+  none.click(); outcome.none = lines();
+  every.click(); outcome.every = lines();
+  outcome.bars = document.querySelectorAll("[data-bars] rect").length;
+  outcome.wide = document.documentElement.scrollWidth <= innerWidth;
+  outcome.unnamed = [...document.querySelectorAll("input, select, button")].filter(
+    (one) => !(one.closest("label") || one).textContent.trim()).length;
+} catch (error) { errors.push(String(error)); }
+const pre = document.createElement("pre");
+pre.id = "outcome";
+pre.textContent = JSON.stringify({ ...outcome, errors });
+document.body.append(pre);
+}
+</script>"""
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    for label, mean in (("TD3", 4000), ("TD7", 8000)):
+        for env in ("Ant-v4", "Hopper-v4"):
+            returns = {0: [0.0, mean / 2, mean - 100], 1: [0.0, mean / 2, mean + 100]}
+            where = folder / "runs" / f"{label}-{env}"
+            algorithm = label.lower()
+            write_run(where, returns, variant=f"online/{label}", algorithm=algorithm, env=env)
+            where = folder / "runs" / f"ablation-{label}-{env}"
+            write_run(where, returns, variant=f"ablation/{label}", algorithm=algorithm, env=env)
+    report.write(report.read([folder / "runs"]), folder / "out", with_figures=False)
+    return folder / "out"
+
+
+def opened(page: Path, *flags: str, width: int = 1200) -> dict[str, Any]:
+    """What the page shows after the clicks above."""
+    text = page.read_text().replace("<head>", f"<head>{BEFORE}", 1)
+    instrumented = page.with_name(f"instrumented-{width}.html")
+    instrumented.write_text(text.replace("</body>", f"{AFTER}</body>", 1))
+    size = f"--window-size={width},900"
+    words = [str(CHROMIUM), *FLAGS, *flags, size, "--virtual-time-budget=2000", "--dump-dom"]
+    done = subprocess.run(
+        [*words, instrumented.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    found = re.search(r'<pre id="outcome">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stdout[-2000:]
+    outcome: dict[str, Any] = json.loads(unescape(found[1]))
+    return outcome
+
+
+@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("flags", [(), ("--blink-settings=preferredColorScheme=0",)])
+def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> None:
+    outcome = opened(written / "report.html", *flags, width=width)
+    assert outcome["errors"] == []
+    assert outcome["panels"] == 2
+    assert outcome["mean"] == 4  # a band and a line, two agents
+    assert outcome["all"] == 4  # two seeds, two agents
+    assert (outcome["without"], outcome["none"], outcome["every"]) == (2, 0, 4)
+    assert outcome["hidden"] is True
+    assert outcome["bars"] == 4  # ours and the paper's, and the two of the legend
+    assert outcome["wide"] is True  # nothing but tables is wider than the window
+    assert outcome["unnamed"] == 0
+    assert "TD7 8,000" in outcome["label"]
+    assert "TD3" not in outcome["label"]
+
+
+def test_numbers_are_those_of_the_csv(written: Path) -> None:
+    outcome = opened(written / "report.html")
+    with (written / "tables" / "online-scores.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["place"] == "Hopper-v4"]
+    said = [f"{r['row']} {float(r['mean']):,.0f} ± {float(r['interval']):.1f}" for r in rows]
+    assert said == ["TD3 4,000 ± 196.0", "TD7 8,000 ± 196.0"]
+    assert outcome["last"] == "; ".join(["Hopper-v4, 1,000,000 steps", *said])
+    assert outcome["before"] == "Hopper-v4, 500,000 steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
+    assert outcome["tip"] == "500,000 steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
+    # Over all three: 0, 2000 and 3900 or 4100 of TD3, whose means are 1967 and 2033.
+    assert outcome["smoothed"].startswith("Hopper-v4, 1,000,000 steps; TD3 2,000 ± 65.3")

@@ -1,0 +1,57 @@
+"""Run folders written by hand: round numbers that a reader can check."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+VERSIONS = {"td7": "0.1.0", "python": "3.11.2", "torch": "2.11.0", "mujoco": "3.4.0"}
+
+
+def write_run(
+    folder: Path,
+    returns: Mapping[int, Sequence[float]],
+    *,
+    variant: str = "",
+    algorithm: str = "td7",
+    env: str = "Ant-v4",
+    dataset: str = "",
+    every: int = 500_000,
+    steps: int = 0,
+    seeds: Sequence[int] | None = None,
+    values: Mapping[int, Sequence[float]] | None = None,
+    seconds: float | None = 600.0,
+    changed: Mapping[str, Any] | None = None,
+) -> Path:
+    """`returns`: a seed's evaluations at 0, `every`, …, two episodes each, 1 above and below."""
+    folder.mkdir(parents=True)
+    length = max((len(own) for own in returns.values()), default=1)
+    config = {
+        "algorithm": algorithm,
+        "variant": variant,
+        "task": {"id": env, "kwargs": {}},
+        "seeds": list(returns if seeds is None else seeds),
+        "steps": steps or (length - 1) * every,
+        "hyperparameters": dict(changed or {}),
+        "evaluate_every": every,
+        "evaluation_episodes": 2,
+        "dataset": {"source": dataset, "rows": 10, "sha256": "0"} if dataset else None,
+        "versions": VERSIONS,
+        "hardware": {"cores": 2, "gpu": None},
+        "command": f"td7 train {algorithm}",
+        "started": "2026-01-01T00:00:00+0000",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = ["seed,step,episode,return,length"]
+    for seed, own in returns.items():
+        for i, value in enumerate(own):
+            head = f"{seed},{i * every}"
+            lines += [f"{head},0,{value + 1},10", f"{head},1,{value - 1},10"]
+    (folder / "evaluations.csv").write_text("\n".join(lines) + "\n")
+    if values is not None:
+        rows = [f"{s},{i * every},{i},{v}" for s, own in values.items() for i, v in enumerate(own)]
+        text = "\n".join(["seed,step,update,policy_value", *rows])
+        (folder / "metrics.csv").write_text(text + "\n")
+    if seconds is not None:
+        (folder / "timings.csv").write_text(f"phase,seconds,times\ntotal,{seconds},1\n")
+    return folder

@@ -1,0 +1,840 @@
+"""`td7 report`: every number compared with one made by hand; what is missing is said."""
+
+import csv
+import html
+import json
+import math
+import re
+import shutil
+import time
+import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fake_runs import write_run
+from td7 import figures, paper, report, results, tables
+from td7.cli import main
+from td7.datasets import REFERENCE_RETURNS
+from td7.errors import InputError
+from td7.statistics import Sample
+from td7.studies import STUDIES
+from td7.studies.design import PERCENT_LOSS_LABELS
+from td7.tables import Table
+
+ROOT = Path(__file__).parents[1]
+Record = Mapping[str, Any]
+
+# Two seeds at m - 100 and m + 100: sd 100 sqrt(2), so the interval is 1.96 / sqrt(2) * that = 196.
+SPREAD, INTERVAL = 100, 196.0
+
+
+def pair(mean: float, evaluations: int = 3, start: float = 1.0) -> dict[int, list[float]]:
+    """Seeds 0 and 1, from `start` to mean ± SPREAD in equal steps."""
+    ends = {0: mean - SPREAD, 1: mean + SPREAD}
+    return {seed: np.linspace(start, end, evaluations).tolist() for seed, end in ends.items()}
+
+
+def table_of(found: report.Report, name: str) -> Table:
+    (table,) = (table for table in found.tables if table.name == name)
+    return table
+
+
+def record_of(table: Table, **wanted: Any) -> Record:
+    (record,) = (r for r in table.records if all(r[key] == v for key, v in wanted.items()))
+    return record
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Something of every study, at the paper's steps."""
+    folder = tmp_path_factory.mktemp("mini")
+    write_run(folder / "online/td7", pair(16000), env="HalfCheetah-v4", seconds=1200)
+    online = {"TD3": 11000, "SAC": 15900}
+    for label, mean in online.items():
+        write_run(
+            folder / "online" / label,
+            pair(mean),
+            variant=f"online/{label}",
+            algorithm=label.lower(),
+            env="HalfCheetah-v4",
+            seconds=600,
+        )
+    low, high = REFERENCE_RETURNS["Hopper"]
+    scored = {0: [low, low + 0.5 * (high - low)], 1: [low, low + 0.7 * (high - low)]}
+    for kind, source in (
+        ("d4rl", "/data/hopper_medium-v2.hdf5"),
+        ("own", "/data/Hopper-v4-medium.hdf5"),
+    ):
+        write_run(
+            folder / "offline" / kind,
+            scored,
+            variant="offline/IQL",
+            algorithm="iql",
+            env="Hopper-v4",
+            dataset=source,
+            every=1_000_000,
+        )
+    for study, rows in {
+        "design": {
+            "TD7 (no checkpoints)": (8000, 4000),
+            "zs'a'": (6000, 3600),
+            "TD3": (4000, 1000),
+        },
+        "ablation": {"TD7": (8000, 4000), "No LAP": (7200, 4000)},
+    }.items():
+        for label, means in rows.items():
+            for env, mean in zip(("HalfCheetah-v4", "Ant-v4"), means, strict=True):
+                write_run(
+                    folder / study / f"{label} {env}".replace("/", "-"),
+                    pair(mean),
+                    variant=f"{study}/{label}",
+                    algorithm=STUDIES[study].rows[label].algorithm,
+                    env=env,
+                )
+    for study, label in (("ablation-main", "TD7"), ("ablation-main", "No SALE")):
+        mean = {"TD7": 10000, "No SALE": 9000}[label]
+        write_run(
+            folder / study / label,
+            pair(mean),
+            variant=f"{study}/{label}",
+            env="Humanoid-v4",
+            every=2_500_000,
+        )
+    # 21 evaluations; the last fifth are those after 4M: 100, 40, 100, 100 and 100, 100, 100, 100.
+    early = [100.0] * 17
+    write_run(
+        folder / "checkpoints/td7",
+        {0: [*early, 100, 40, 100, 100], 1: [*early, 100, 100, 100, 100]},
+        variant="checkpoints/TD7",
+        env="Hopper-v4",
+        every=250_000,
+    )
+    write_run(
+        folder / "extrapolation/no clipping",
+        pair(3000),
+        variant="extrapolation/No clipping, 1M",
+        values={0: [0, 400, 900], 1: [0, 400, 1100]},
+    )
+    write_run(
+        folder / "beyond/sale",
+        pair(5000),
+        variant="beyond/SAC + SALE",
+        algorithm="sac",
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(mini: Path) -> report.Report:
+    return report.read([mini])
+
+
+@pytest.fixture(scope="module")
+def written(found: report.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report")
+    report.write(found, out)
+    return out
+
+
+def test_every_study_has_its_tables(found: report.Report) -> None:
+    assert {table.name for table in found.tables} == {
+        *(f"{study}-scores" for study in STUDIES),
+        *(f"{study}-runtime" for study in STUDIES),
+        *(f"{name}-aggregates" for name, study in STUDIES.items() if study.table),
+        *("design-losses", "ablation-losses", "ablation-main-losses"),
+        *("checkpoints-drops", "extrapolation-values"),
+    }
+
+
+ONLINE = {  # paper's mean and interval at 1M, difference in percent
+    "TD7": (16000, 17434, 155, 100 * (16000 / 17434 - 1)),
+    "TD3": (11000, 10574, 897, 100 * (11000 / 10574 - 1)),
+    "SAC": (15900, 10484, 659, 100 * (15900 / 10484 - 1)),
+}
+
+
+@pytest.mark.parametrize("label", ONLINE)
+def test_online_scores(found: report.Report, label: str) -> None:
+    mean, paper_mean, paper_interval, difference = ONLINE[label]
+    record = record_of(table_of(found, "online-scores"), row=label, step=1_000_000)
+    assert record["place"] == "HalfCheetah-v4"
+    assert (record["seeds"], record["quantity"], record["data"]) == (2, "return", "")
+    assert record["mean"] == pytest.approx(mean)
+    assert record["interval"] == pytest.approx(INTERVAL)
+    assert record["student_interval"] == pytest.approx(12.7062 * 100, rel=1e-5)  # t of 1 degree
+    assert record["paper_mean"] == paper_mean
+    assert record["paper_interval"] == pytest.approx(paper_interval)
+    assert record["difference_percent"] == pytest.approx(difference)
+    # SAC is 100 below TD7 with sd 141 in either: t = 0.7. TD3 is 5000 below: t = 35.
+    assert record["highlighted"] == (label in ("TD7", "SAC"))
+    assert record["paper_highlighted"] == (label == "TD7")
+
+
+def test_welch_beside_the_paper(found: report.Report) -> None:
+    """TD3: standard errors are 100 and 897 / 1.96; t by hand, its p-value by numbers."""
+    record = record_of(table_of(found, "online-scores"), row="TD3", step=1_000_000)
+    ours, theirs = 100.0, 897 / 1.96
+    t = (11000 - 10574) / math.hypot(ours, theirs)
+    freedom = (ours**2 + theirs**2) ** 2 / (ours**4 / 1 + theirs**4 / 9)
+    x = np.linspace(0, t, 20001)
+    density = (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+    norm = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    area = np.trapezoid(density, x) * norm / math.sqrt(freedom * math.pi)
+    assert record["p"] == pytest.approx(1 - 2 * area, abs=1e-6)
+
+
+def test_the_papers_highlighting_is_what_its_table_has(found: report.Report) -> None:
+    lines = table_of(found, "online-scores").lines
+    cells = {(line[1].text, line[2].text): line[3] for line in lines if line[0].text == "1,000,000"}
+    assert cells["TD7", "here"].text == "16000 ± 196"
+    assert cells["TD7", "paper"].text == "17434 ± 155"
+    assert cells["TD7", "paper"].bold
+    assert not cells["TD3", "paper"].bold
+    assert cells["TD3", "difference"].text.startswith("+4.0%, p 0.")
+
+
+def test_offline_scores(found: report.Report) -> None:
+    """Seeds at 50 and 70 of D4RL's 100: 60, interval 19.6; own data are not beside the paper's."""
+    table = table_of(found, "offline-scores")
+    d4rl = record_of(table, data="D4RL")
+    assert (d4rl["place"], d4rl["quantity"]) == ("hopper-medium-v2", "D4RL score")
+    assert d4rl["mean"] == pytest.approx(60)
+    assert d4rl["interval"] == pytest.approx(19.6)
+    assert (d4rl["paper_mean"], d4rl["step"]) == (63.9, 1_000_000)
+    assert d4rl["difference_percent"] == pytest.approx(100 * (60 / 63.9 - 1))
+    own = record_of(table, data="self-collected")
+    assert own["place"] == "Hopper-v4-medium"
+    assert own["mean"] == pytest.approx(60)
+    assert own["paper_mean"] is None
+    assert "Hopper-v4-medium (self-collected)" in table.header
+    assert "Not D4RL's data: Hopper-v4-medium (self-collected)." in table.caption
+
+
+def test_offline_totals(tmp_path: Path) -> None:
+    """Nine datasets of 60 ± 19.6: 540 ± 3 * 19.6, beside the paper's total."""
+    for name in STUDIES["offline"].datasets:
+        family = {"ha": "HalfCheetah", "ho": "Hopper", "wa": "Walker2d"}[name[:2]]
+        low, high = REFERENCE_RETURNS[family]
+        scored = {0: [low, low + 0.5 * (high - low)], 1: [low, low + 0.7 * (high - low)]}
+        write_run(
+            tmp_path / name,
+            scored,
+            algorithm="td3+bc",
+            env=f"{family}-v4",
+            dataset=name,
+            every=1_000_000,
+        )
+    record = record_of(table_of(report.read([tmp_path]), "offline-scores"), place="Total")
+    assert (record["row"], record["paper_mean"]) == ("TD3+BC", 671.3)
+    assert record["mean"] == pytest.approx(540)
+    assert record["interval"] == pytest.approx(58.8)
+
+
+LOSSES = [
+    # design: seeds are 5900 and 6100 of 8000, 3500 and 3700 of 4000: losses of
+    # (26.25 + 12.5) / 2 and (23.75 + 7.5) / 2, whose mean is 17.5 and half distance 1.875
+    ("design-losses", "zs'a'", 2, 17.5, 1.96 * 1.875),
+    # 3900, 4100 of 8000; 900, 1100 of 4000: (51.25 + 77.5) / 2 and (48.75 + 72.5) / 2
+    ("design-losses", "TD3", 2, 62.5, 1.96 * 1.875),
+    # 7100, 7300 of 8000; 3900, 4100 of 4000: (11.25 + 2.5) / 2 and (8.75 - 2.5) / 2
+    ("ablation-losses", "No LAP", 2, 5.0, 1.96 * 1.875),
+    # 8900, 9100 of 10000
+    ("ablation-main-losses", "No SALE", 1, 10.0, 1.96),
+]
+
+
+@pytest.mark.parametrize(("name", "label", "tasks", "loss", "interval"), LOSSES)
+def test_percent_losses(
+    found: report.Report, name: str, label: str, tasks: int, loss: float, interval: float
+) -> None:
+    table = table_of(found, name)
+    record = record_of(table, row=label)
+    assert (record["tasks"], record["seeds"]) == (tasks, 2)
+    assert record["percent_loss"] == pytest.approx(loss)
+    assert record["interval"] == pytest.approx(interval)
+    (line,) = (line for line in table.lines if line[2].text == label)
+    assert line[4].text == f"{loss:.1f} ± {interval:.1f}"
+
+
+def test_the_papers_percent_losses(found: report.Report, tmp_path: Path) -> None:
+    """On some tasks, of its means; on all five, as its figure prints them."""
+    record = record_of(table_of(found, "ablation-main-losses"), row="No SALE")
+    rows = paper.table("ablation_5M").set_index(["variant", "environment"])["mean"]
+    own = 100 * (1 - rows["No SALE", "Humanoid"] / rows["TD7", "Humanoid"])
+    assert record["paper_percent_loss"] == pytest.approx(own)
+    assert record["paper_interval"] is None
+    rows = paper.table("design").set_index(["variant", "environment"])["mean"]
+    kept = [rows["zs'a'", e] / rows["TD7 (no checkpoints)", e] for e in ("HalfCheetah", "Ant")]
+    record = record_of(table_of(found, "design-losses"), row="zs'a'")
+    assert record["paper_percent_loss"] == pytest.approx(100 * (1 - sum(kept) / 2))
+    assert record["paper_interval"] is None
+    for label, mean in (("TD7 (no checkpoints)", 1000), ("No normalization", 900)):
+        for task in STUDIES["design"].tasks:
+            write_run(tmp_path / label / task, pair(mean), variant=f"design/{label}", env=task)
+    record = record_of(table_of(report.read([tmp_path]), "design-losses"), row="No normalization")
+    assert record["paper_percent_loss"] == 8.3
+    assert record["paper_interval"] == pytest.approx(5.1)
+    assert record["percent_loss"] == pytest.approx(10)
+
+
+@pytest.mark.parametrize("label", PERCENT_LOSS_LABELS.values())
+def test_every_printed_percent_loss_finds_its_row(tmp_path: Path, label: str) -> None:
+    for row in ("TD7 (no checkpoints)", label):
+        for task in STUDIES["design"].tasks:
+            write_run(tmp_path / row / task, pair(1000), variant=f"design/{row}", env=task)
+    record = record_of(table_of(report.read([tmp_path]), "design-losses"), row=label)
+    theirs = {ours: name for name, ours in PERCENT_LOSS_LABELS.items()}[label]
+    with (ROOT / "src/td7/data/paper/design_percent_loss.csv").open() as file:
+        (row_,) = (row for row in csv.DictReader(file) if row["variant"] == theirs)
+    assert record["paper_percent_loss"] == float(row_["mean_percent_loss_1M"])
+    assert record["paper_interval"] == pytest.approx(float(row_["ci95_range"]))
+
+
+@pytest.mark.parametrize("study", [name for name, study in STUDIES.items() if study.table])
+def test_every_number_of_the_paper_finds_its_row_and_place(study: str) -> None:
+    chosen = STUDIES[study]
+    there = tables.printed(chosen.table, chosen.steps)
+    places = {*(chosen.datasets or chosen.tasks), *(["Total"] if chosen.datasets else [])}
+    assert set(there) == {(label, place) for label in chosen.rows for place in places}
+
+
+def test_over_all_tasks(found: report.Report) -> None:
+    """Shares of the paper's TD7 (no checkpoints) at 1M: 17123 on HalfCheetah, 8605 on Ant."""
+    table = table_of(found, "design-aggregates")
+    record = record_of(table, row="zs'a'")
+    shares = np.array([[5900 / 17123, 3500 / 8605], [6100 / 17123, 3700 / 8605]])
+    assert record["mean"] == pytest.approx(shares.mean())
+    ends = shares.mean(axis=1)
+    assert record["interval"] == pytest.approx(1.96 / 2 * (ends[1] - ends[0]))
+    assert record["iqm"] == pytest.approx(np.sort(shares.ravel())[1:3].mean())
+    assert shares.min() <= record["iqm_low"] < record["iqm"] < record["iqm_high"] <= shares.max()
+    assert record["probability_of_improvement"] == 0  # 6100 < 7900, 3700 < 3900
+    assert record_of(table, row="TD7 (no checkpoints)")["probability_of_improvement"] is None
+    # Online, of four pairs SAC wins one: its 16000 against TD7's 15900.
+    sac = record_of(table_of(found, "online-aggregates"), row="SAC")
+    assert sac["probability_of_improvement"] == 0.25
+
+
+def test_checkpoints_and_drops(found: report.Report) -> None:
+    """Of 2 seeds and 4 late evaluations 6 have a next one; after one of them it is 60% lower."""
+    table = table_of(found, "checkpoints-drops")
+    for percent in (10, 25, 50):
+        record = record_of(table, within_evaluations=1, drop_percent=percent)
+        assert record["evaluations"] == 6
+        assert record["percent_of_evaluations"] == pytest.approx(100 / 6)
+    assert {record["within_evaluations"] for record in table.records} == {1}  # 5 are too many
+    score = record_of(table_of(found, "checkpoints-scores"), step=5_000_000)
+    assert (score["mean"], score["interval"], score["paper_mean"]) == (100, 0, 4075)
+
+
+def test_extrapolation(found: report.Report) -> None:
+    record = record_of(table_of(found, "extrapolation-values"), step=1_000_000)
+    assert record["return_mean"] == pytest.approx(3000)
+    assert record["return_interval"] == pytest.approx(INTERVAL)
+    assert record["value_mean"] == pytest.approx(1000)
+    assert record["value_interval"] == pytest.approx(196)
+    assert record["value_highest"] == 1100
+    assert [cell.text for cell in table_of(found, "extrapolation-values").lines[0]] == [
+        *("1,000,000", "Buffer size 1M", "No clipping, 1M", "Ant-v4"),
+        *("3000 ± 196", "1000 ± 196", "1100"),
+    ]
+
+
+def test_runtime(found: report.Report) -> None:
+    """1200 s of two seeds and 1M steps: 20 minutes, 10 a seed; the paper's 110."""
+    record = record_of(table_of(found, "online-runtime"), row="TD7")
+    assert (record["minutes"], record["minutes_a_million_steps"]) == (20, 20)
+    assert record["minutes_a_million_steps_and_seed"] == 10
+    assert (record["paper_minutes"], record["machine"]) == (110, "2 cores")
+
+
+def test_no_paper_no_comparison(found: report.Report) -> None:
+    record = record_of(table_of(found, "beyond-scores"), step=1_000_000)
+    assert (record["mean"], record["paper_mean"], record["p"]) == (5000, None, None)
+
+
+# -- the forms agree -----------------------------------------------------------------------------
+
+
+def _unescaped_markdown(line: str) -> list[str]:
+    cells = re.split(r"(?<!\\)\|", line)[1:-1]
+    return [
+        re.sub(r"\\(.)", r"\1", cell.strip().removeprefix("**").removesuffix("**"))
+        for cell in cells
+    ]
+
+
+def _unescaped_latex(line: str) -> list[str]:
+    found = []
+    for cell in re.split(r"(?<!\\)&", line.removesuffix(r" \\")):
+        text = re.sub(r"^\\textbf\{(.*)\}$", r"\1", cell.strip())
+        for written, plain in (
+            (r"$\pm$", "±"),
+            ("--", "–"),
+            ("$>$", ">"),
+            ("$<$", "<"),
+            (r"\textbackslash{}", "\\"),
+        ):
+            text = text.replace(written, plain)
+        found.append(re.sub(r"\\([&%$#_{}])", r"\1", text))
+    return found
+
+
+def test_markdown_latex_and_page_have_the_same_cells(found: report.Report, written: Path) -> None:
+    page = (written / "report.html").read_text()
+    for table in found.tables:
+        want = [[cell.text for cell in line] for line in table.lines]
+        lines = (written / "tables" / f"{table.name}.md").read_text().splitlines()
+        assert [_unescaped_markdown(line) for line in lines[2:]] == want
+        body = (written / "tables" / f"{table.name}.tex").read_text()
+        inside = body.partition(r"\midrule")[2].partition(r"\bottomrule")[0].strip().splitlines()
+        assert [_unescaped_latex(line) for line in inside if line != r"\midrule"] == want
+        shown = page.partition(f'<table id="table-{table.name}"')[2].partition("</table>")[0]
+        rows = re.findall(r"<tr>(.*?)</tr>", shown)[1:]
+        plain = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+        assert [[html.unescape(re.sub("<.*?>", "", c)) for c in row] for row in plain] == want
+        bold = [[cell.bold for cell in line] for line in table.lines]
+        assert [[c.startswith("<strong>") for c in row] for row in plain] == bold
+        assert [["**" in c for c in re.split(r"(?<!\\)\|", x)[1:-1]] for x in lines[2:]] == bold
+
+
+def test_csv_and_page_have_the_same_numbers(found: report.Report, written: Path) -> None:
+    page = (written / "report.html").read_text()
+    embedded = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    by_name = {table["name"]: table["records"] for table in embedded["tables"]}
+    assert set(by_name) == {table.name for table in found.tables}
+    for name, records in by_name.items():
+        text = (written / "tables" / f"{name}.csv").read_text()
+        rows = list(csv.DictReader(text.splitlines()))
+        assert len(rows) == len(records)
+        for row, record in zip(rows, records, strict=True):
+            for key, value in record.items():
+                said = "" if value is None else str(value)
+                assert row[key] == said or float(row[key]) == value, (name, key)
+        (address,) = re.findall(rf'download="{name}\.csv" href="data:[^,]*,([^"]*)"', page)
+        assert unquote(address) == text
+
+
+def test_cells_print_the_records(found: report.Report) -> None:
+    """Of every table of scores: each mean ± interval stands in the line of its row."""
+    for table in found.tables:
+        if table.name.endswith("-scores"):
+            spec = ".1f" if table.study == "offline" else ".0f"
+            for record in table.records:
+                column = next(
+                    i for i, h in enumerate(table.header) if h.startswith(str(record["place"]))
+                )
+                (line,) = (
+                    line
+                    for line in table.lines
+                    if [c.text for c in line[:3]] == [f"{record['step']:,}", record["row"], "here"]
+                )
+                said = f"{record['mean']:{spec}} ± {record['interval']:{spec}}"
+                assert line[column].text == said
+
+
+def test_curves_on_the_page_are_those_of_the_csv(written: Path) -> None:
+    page = (written / "report.html").read_text()
+    embedded = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    shown = {
+        (study["name"], run["row"], run["place"], str(seed), str(step)): value
+        for study in embedded["studies"]
+        for run in study["curves"]
+        for seed, values in zip(run["seeds"], run["values"], strict=True)
+        for step, value in zip(run["steps"], values, strict=True)
+    }
+    rows = list(csv.DictReader((written / "curves.csv").read_text().splitlines()))
+    keys = ("study", "row", "place", "seed", "step")
+    assert len(rows) == len(shown) > 100
+    for row in rows:
+        value = shown[tuple(row[key] for key in keys)]  # type: ignore[index]  # five words
+        assert value == pytest.approx(float(row["value"]), rel=1e-5)
+
+
+def test_the_page_needs_nothing_else(written: Path) -> None:
+    page = (written / "report.html").read_text()
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//|@import|url\(", page)
+    assert not re.findall(r"\{\{\w+\}\}", page)
+    assert 'lang="en"' in page
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'(?:aria-labelledby="|href="#)([^"]*)"', page):
+        assert target in ids
+
+
+@pytest.mark.parametrize("text", ["zs'a'", "a & b", "50%_x", r"\top", "<b>|*`#~^{}$", "</script>"])
+def test_labels_are_escaped(tmp_path: Path, text: str) -> None:
+    write_run(tmp_path / "run", pair(5), variant=f"design/{text}")
+    made = report.read([tmp_path])
+    report.write(made, tmp_path / "out", with_figures=False)
+    page = (tmp_path / "out/report.html").read_text()
+    assert f">{html.escape(text)}</th>" in page
+    assert "<b>" not in page.partition("<script")[0]
+    embedded_text = page.partition('id="data">')[2].partition("</script>")[0]
+    assert not set("<>&") & set(embedded_text)
+    embedded = json.loads(embedded_text)
+    assert embedded["tables"][0]["records"][0]["row"] == text
+    table = table_of(made, "design-scores")
+    assert _unescaped_markdown(tables.as_markdown(table).splitlines()[2])[1] == text
+    rows = list(csv.DictReader(tables.as_csv(table).splitlines()))
+    assert rows[0]["row"] == text
+
+
+def test_latex_escapes() -> None:
+    assert tables.latex(r"a_b & 5% #1 {x} $ ± – \n ~^") == (
+        r"a\_b \& 5\% \#1 \{x\} \$ $\pm$ -- \textbackslash{}n \textasciitilde{}\textasciicircum{}"
+    )
+    assert tables.latex("zs'a'") == "zs'a'"
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+def test_figures_exist_and_are_not_empty(written: Path) -> None:
+    names = {path.stem for path in (written / "figures").iterdir()}
+    assert names == {
+        *(f"{study}-curves" for study in STUDIES),
+        *(f"{study}-runtime" for study in STUDIES),
+        *("design-losses", "ablation-losses", "ablation-main-losses"),
+        *("checkpoints-drops", "extrapolation-values", "online-time-curves"),
+    }
+    from matplotlib.image import imread
+
+    for name in names:
+        image = imread(written / "figures" / f"{name}.png")[..., :3]
+        assert min(image.shape[:2]) > 150
+        assert 0.005 < (image.min(axis=2) < 0.9).mean() < 0.7  # some ink, mostly paper
+        root = ElementTree.parse(written / "figures" / f"{name}.svg").getroot()
+        assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 5
+        assert (written / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figures_are_the_same_again(found: report.Report, written: Path, tmp_path: Path) -> None:
+    drawn = dict(figures.figures(found.findings.studies, found.tables))
+    for path in figures.save(drawn["design-losses"], tmp_path, "design-losses"):
+        assert path.read_bytes() == (written / "figures" / path.name).read_bytes()
+
+
+def test_lines_are_smoothed_means(found: report.Report) -> None:
+    """SAC from 1 to 15900 in two steps, smoothed over as many evaluations as there are."""
+    drawn = dict(figures.figures(found.findings.studies, found.tables))
+    (axes,) = drawn["online-curves"].axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert set(lines) == {"TD7", "TD3", "SAC"}
+    assert lines["SAC"].get_xdata().tolist() == [0, 500, 1000]
+    middle = (1 + 15900) / 2
+    means = [1, (1 + middle) / 2, (1 + middle + 15900) / 3]
+    assert lines["SAC"].get_ydata().tolist() == pytest.approx(means)
+    (timed,) = drawn["online-time-curves"].axes
+    minutes = {line.get_label(): line.get_xdata().tolist() for line in timed.lines}
+    assert minutes == {"TD7": [0, 10, 20], "TD3": [0, 5, 10], "SAC": [0, 5, 10]}
+
+
+def test_bars_are_the_tables_numbers(found: report.Report) -> None:
+    drawn = dict(figures.figures(found.findings.studies, found.tables))
+    (axes,) = drawn["design-losses"].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["TD3", "zs'a'"]
+    here, there = axes.containers[0], axes.containers[2]
+    assert [bar.get_width() for bar in here] == pytest.approx([62.5, 17.5])
+    records = table_of(found, "design-losses").records
+    losses = [record["paper_percent_loss"] for record in records]
+    assert [bar.get_width() for bar in there] == pytest.approx(losses)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_lines_of_a_figure_differ_in_grey(study: str) -> None:
+    """Rows of one figure have line styles of their own, and the agents the same everywhere."""
+    labels = list(STUDIES[study].rows)
+    for part, own in figures.parts(study, labels).items():
+        dashes = [figures.style(study, label).dashes for label in own]
+        assert len(set(dashes)) == len(dashes), part
+    assert len({figures.style(study, label) for label in labels}) == len(labels)
+    drawn = [label for own in figures.parts(study, labels).values() for label in own]
+    assert set(drawn) == set(labels)
+    for label in ("TD7", "TD3"):
+        assert figures.style(study, label) == figures.style("online", label)
+
+
+# -- what is not as it should be -----------------------------------------------------------------
+
+
+def test_a_missing_seed_is_said(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", pair(1000), seeds=(0, 1, 2))
+    found = report.read([tmp_path])
+    said = "online: TD7 on Ant-v4: seed 2 is missing: there are no evaluations"
+    assert said in found.findings.notes
+    assert not found.findings.results[0].finished
+    assert [table.name for table in found.tables if table.kind == "runtime"] == []
+
+
+def test_unequal_lengths_are_said(tmp_path: Path) -> None:
+    returns = pair(1000)
+    write_run(tmp_path / "run", {**returns, 1: returns[1][:2]})
+    found = report.read([tmp_path])
+    said = "\n".join(found.findings.notes)
+    assert "seed 0: 1 of 3 evaluations left out (step 1,000,000), not in seed 1" in said
+    assert "unfinished: at 500,000 of 1,000,000 steps" in said
+    assert {record["step"] for record in table_of(found, "online-scores").records} == {500_000}
+
+
+def test_rows_cut_short_are_said(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", pair(1000), steps=2_000_000)
+    with (run / "evaluations.csv").open("a") as file:
+        file.write("0,1500000,0,7")
+    said = "\n".join(report.read([tmp_path]).findings.notes)
+    assert "evaluations.csv: 1 rows that are cut short left out" in said
+    with (run / "evaluations.csv").open("a") as file:
+        file.write(",10\n")
+    said = "\n".join(report.read([tmp_path]).findings.notes)
+    assert "1 evaluations of fewer than 2 episodes left out" in said
+
+
+def test_numbers_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", {0: [1, 2, math.inf], 1: [1, 2, 3]})
+    said = "\n".join(report.read([tmp_path]).findings.notes)
+    assert "1 evaluations that are not finite left out" in said
+
+
+def test_an_unfinished_study(tmp_path: Path) -> None:
+    request = {
+        "name": "design",
+        "rows": ["TD7 (no checkpoints)", "TD3", "zs'a'"],
+        "tasks": ["Ant-v4", "Hopper-v4"],
+        "steps": 1_000_000,
+        "options": {"seeds": [0, 1]},
+    }
+    (tmp_path / "study.json").write_text(json.dumps(request))
+    (tmp_path / "failed.json").write_text(json.dumps({"05-zs_a--Hopper-v4": "out of memory"}))
+    row = "TD7 (no checkpoints)"
+    write_run(tmp_path / "00-TD7" / "Ant-v4", pair(8000), variant=f"design/{row}")
+    write_run(
+        tmp_path / "01-TD3" / "Ant-v4",
+        pair(4000, 2),
+        variant="design/TD3",
+        algorithm="td3",
+        steps=1_000_000,
+    )
+    begun = write_run(
+        tmp_path / "05-zs_a" / "Ant-v4", {}, variant="design/zs'a'", seeds=(0, 1), steps=9
+    )
+    (begun / "evaluations.csv").unlink()
+    found = report.read([tmp_path])
+    assert set(found.findings.notes) >= {
+        "design: 05-zs_a--Hopper-v4 failed: out of memory",
+        f"design: {row} on Hopper-v4: not begun",
+        "design: TD3 on Hopper-v4: not begun",
+        "design: zs'a' on Hopper-v4: not begun",
+        "design: zs'a' on Ant-v4: no evaluation yet, of 9 steps",
+        "design: TD3 on Ant-v4: unfinished: at 500,000 of 1,000,000 steps",
+    }
+    steps = {(r["row"], r["step"]) for r in table_of(found, "design-scores").records}
+    assert steps == {(row, 1_000_000), (row, 500_000), ("TD3", 500_000)}
+    # Half way, TD7's seeds are at 3950.5 and 4050.5, TD3's at 3900 and 4100.
+    record = record_of(table_of(found, "design-losses"), row="TD3")
+    assert record["percent_loss"] == pytest.approx(100 * (1 - 4000 / 4000.5))
+    report.write(found, tmp_path / "out", with_figures=False)
+    assert "design: TD3 on Hopper-v4: not begun" in (tmp_path / "out/report.md").read_text()
+
+
+def test_seeds_in_two_folders_are_one_run(tmp_path: Path) -> None:
+    both = pair(1000)
+    for seed in both:
+        write_run(tmp_path / f"seed-{seed}", {seed: both[seed]})
+    write_run(tmp_path / "seed-1-again", {1: [5, 5, 5]})
+    found = report.read([tmp_path])
+    record = record_of(table_of(found, "online-scores"), step=1_000_000)
+    assert (record["seeds"], record["mean"]) == (2, 1000)
+    said = "\n".join(found.findings.notes)
+    assert "are pooled" in said
+    assert "seed-1-again left out: seed 1 is in" in said
+
+
+def test_changed_hyperparameters_are_another_row(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", pair(1000), changed={"batch_size": 256})
+    write_run(tmp_path / "b", pair(2000), changed={"batch_size": 128})
+    write_run(
+        tmp_path / "c", pair(3), variant="design/TD3", algorithm="td3", changed={"batch_size": 8}
+    )
+    found = report.read([tmp_path])
+    rows = {record["row"] for record in table_of(found, "online-scores").records}
+    assert rows == {"TD7", "TD7, batch_size=128"}
+    assert "design: TD3 on Ant-v4: differs from its row: batch_size=8" in found.findings.notes
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", {0: [1, 2, 3000]})
+    found = report.read([tmp_path])
+    record = record_of(table_of(found, "online-scores"), step=1_000_000)
+    assert (record["mean"], record["interval"], record["p"]) == (3000, None, None)
+    assert table_of(found, "online-scores").lines[0][3].text == "3000"
+    assert "online: TD7 on Ant-v4: one seed: no interval and no test" in found.findings.notes
+
+
+def test_names_of_agents_are_the_papers() -> None:
+    names = {a: results.paper_name("online", a) for a in ("td7", "td3", "sac", "tqc", "td3+ofe")}
+    assert list(names.values()) == ["TD7", "TD3", "SAC", "TQC", "TD3+OFE"]
+    offline = ("cql", "td3+bc", "iql", "xql", "td7")
+    names = {a: results.paper_name("offline", a) for a in offline}
+    assert list(names.values()) == ["CQL", "TD3+BC", "IQL", "X-QL", "TD7"]
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "data"),
+    [
+        ("/data/walker2d_medium_replay-v2.hdf5", "walker2d-medium-replay-v2", "D4RL"),
+        ("/data/hopper_random-v2.hdf5", "hopper_random-v2", "D4RL"),
+        ("mujoco/hopper/medium-v0", "mujoco/hopper/medium-v0", "Minari"),
+        ("/data/Hopper-v4-medium-expert.hdf5", "Hopper-v4-medium-expert", "self-collected"),
+        ("mine.hdf5", "mine", "self-collected"),
+    ],
+)
+def test_where_data_come_from(tmp_path: Path, source: str, place: str, data: str) -> None:
+    run = write_run(tmp_path / "run", pair(1000), env="Hopper-v4", dataset=source)
+    result = results.read_run(run)
+    assert (result.study, result.place, result.data) == ("offline", place, data)
+
+
+def test_damaged_runs_are_said_and_others_told(tmp_path: Path) -> None:
+    write_run(tmp_path / "good", pair(1000))
+    bad = write_run(tmp_path / "bad", pair(1000))
+    (bad / "config.json").write_text("{")
+    worse = write_run(tmp_path / "worse", pair(1000))
+    (worse / "evaluations.csv").write_bytes(b"\xff\xfe\x00")
+    notes = report.read([tmp_path]).findings.notes
+    assert any(note.startswith(f"{bad}: left out: ") for note in notes)
+    assert any(note.startswith(("online: TD7", f"{worse}: left out: ")) for note in notes)
+
+
+def _gone(folder: Path) -> list[str]:
+    return [str(folder / "nowhere")]
+
+
+def _empty(folder: Path) -> list[str]:
+    return [str(folder)]
+
+
+def _no_evaluations(folder: Path) -> list[str]:
+    run = write_run(folder / "run", {}, seeds=(0,), steps=9)
+    return [str(run)]
+
+
+def _onto_a_file(folder: Path) -> list[str]:
+    run = write_run(folder / "run", pair(1))
+    (folder / "file").write_text("")
+    return [str(run), "--out", str(folder / "file"), "--no-figures"]
+
+
+def _damaged_request(folder: Path) -> list[str]:
+    run = write_run(folder / "run", pair(1))
+    (folder / "study.json").write_text("[]")
+    return [str(run.parent)]
+
+
+BAD = {
+    _gone: "does not exist",
+    _empty: "holds no runs",
+    _no_evaluations: "no run has an evaluation yet",
+    _onto_a_file: "cannot write to",
+    _damaged_request: "is damaged",
+}
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+def test_bad_input_is_one_line(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *make(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert BAD[make] in captured.err
+    assert not captured.out
+
+
+def test_nothing_to_read_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no runs"):
+        report.read([tmp_path])
+
+
+def test_the_command(
+    mini: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], written: Path
+) -> None:
+    shutil.copytree(mini / "online", tmp_path / "online")
+    before = {p: p.read_bytes() for p in (tmp_path / "online").rglob("*.*")}
+    out = tmp_path / "out"
+    words = ["report", str(tmp_path / "online"), "--out", str(out), "--no-figures"]
+    assert main([*words, "--markdown", str(tmp_path / "page.md")]) == 0
+    captured = capsys.readouterr()
+    assert "3 runs with 6 seeds in all, 3 of them finished, in 0.7 hours" in captured.out
+    assert f"{out / 'report.html'}" in captured.out
+    name = "tables/online-scores.csv"
+    assert (out / name).read_text() == (written / name).read_text()
+    assert (tmp_path / "page.md").read_text() == (out / "report.md").read_text()
+    assert not (out / "figures").exists()
+    assert {p: p.read_bytes() for p in (tmp_path / "online").rglob("*.*")} == before
+
+
+def test_a_report_over_another_leaves_nothing_of_it(tmp_path: Path) -> None:
+    write_run(tmp_path / "a/run", pair(1000))
+    write_run(tmp_path / "b/run", pair(1000), variant="beyond/SAC", algorithm="sac")
+    out = tmp_path / "out"
+    report.write(report.read([tmp_path / "a"]), out, with_figures=False)
+    (out / "tables" / "mine.csv").write_text("not the report's")
+    report.write(report.read([tmp_path / "b"]), out, with_figures=False)
+    names = {path.name for path in (out / "tables").glob("*.csv")}
+    assert names == {"mine.csv", "beyond-scores.csv", "beyond-runtime.csv"}
+
+
+def test_a_thousand_runs(tmp_path: Path) -> None:
+    """Fifty rows on twenty tasks, in under a minute and little memory."""
+    for row in range(50):
+        for task in range(20):
+            write_run(
+                tmp_path / f"{row}/{task}",
+                {0: [1, 2.0 * row], 1: [1, 3.0 * row]},
+                variant=f"design/row {row}",
+                env=f"Task{task}-v0",
+            )
+    begin = time.perf_counter()
+    tracemalloc.start()
+    found = report.read([tmp_path])
+    report.write(found, tmp_path / "out", with_figures=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert time.perf_counter() - begin < 60
+    assert peak < 200e6
+    records = table_of(found, "design-scores").records
+    assert len(records) == 1000
+    assert (
+        record_of(table_of(found, "design-scores"), row="row 40", place="Task19-v0")["mean"] == 100
+    )
+
+
+# -- the committed results -----------------------------------------------------------------------
+
+
+def test_the_page_of_results_is_that_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`td7 report results/online --markdown docs/results.md` writes it."""
+    monkeypatch.chdir(ROOT)
+    assert report.read([Path("results/online")]).markdown == Path("docs/results.md").read_text()
+
+
+def test_the_committed_results_are_the_means_of_their_rows() -> None:
+    """By another way than the report's: the csv module and sums."""
+    found = report.read([ROOT / "results" / "online"])
+    for record in table_of(found, "online-scores").records:
+        folder = ROOT / "results" / "online" / f"td7-{record['place']}"
+        by_seed: dict[str, list[float]] = {}
+        with (folder / "evaluations.csv").open() as file:
+            for row in csv.DictReader(file):
+                if int(row["step"]) == record["step"]:
+                    by_seed.setdefault(row["seed"], []).append(float(row["return"]))
+        means = [sum(own) / len(own) for own in by_seed.values()]
+        assert record["mean"] == pytest.approx(sum(means) / len(means))
+        assert record["interval"] == pytest.approx(Sample.of(means).interval)
