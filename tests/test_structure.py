@@ -180,7 +180,7 @@ def test_commands_of_the_readme_parse(capsys: pytest.CaptureFixture[str]) -> Non
         for line in block.splitlines()
         if line.startswith("td7 ")
     ]
-    assert len(commands) == 13
+    assert len(commands) == 14
     for _, name, *words in commands:
         if name == "train":
             continue  # it would train; the options are those of the other tests

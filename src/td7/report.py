@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.table import Table
+from rich.text import Text
 
 from td7 import figures, paper, results, runs, tables
 from td7.datasets import score
@@ -92,13 +93,14 @@ def returns(episodes: pd.DataFrame) -> Table:
 def dataset_table(found: Mapping[str, Any]) -> Table:
     """A summary of `td7.datasets` for people."""
     collected = " (self-collected)" if found["self_collected"] else ""
-    table = Table(title=f"{found['name']}{collected}", title_justify="left", show_header=False)
+    title = Text(f"{found['name']}{collected}")  # not markup: names may hold brackets
+    table = Table(title=title, title_justify="left", show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name in ("source", "task", "rows", "episodes", "state_dim", "action_dim"):
         value = found[name]
         words = f"{value:,}" if isinstance(value, int) else value or "unknown"
-        table.add_row(name.replace("_dim", " dimensions"), words)
+        table.add_row(name.replace("_dim", " dimensions"), Text(words))
     table.add_row("rows that end for good", f"{100 * found['terminal_share']:.2f}%")
     for name, label in (("returns", "return"), ("lengths", "length"), ("scores", "D4RL score")):
         if found[name] is not None:
