@@ -16,6 +16,7 @@ def write_run(
     algorithm: str = "td7",
     env: str = "Ant-v4",
     dataset: str = "",
+    self_collected: bool = False,
     every: int = 500_000,
     steps: int = 0,
     seeds: Sequence[int] | None = None,
@@ -35,7 +36,14 @@ def write_run(
         "hyperparameters": dict(changed or {}),
         "evaluate_every": every,
         "evaluation_episodes": 2,
-        "dataset": {"source": dataset, "rows": 10, "sha256": "0"} if dataset else None,
+        "dataset": {
+            "source": dataset,
+            "rows": 10,
+            "sha256": "0",
+            "self_collected": self_collected,
+        }
+        if dataset
+        else None,
         "versions": VERSIONS,
         "hardware": {"cores": 2, "gpu": None},
         "command": f"td7 train {algorithm}",

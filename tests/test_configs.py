@@ -407,7 +407,7 @@ def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
         precision="float64",
         engine="eager",
         threads=1,
-        dataset=None if collects else Given("none", len(DATA.rows), ""),
+        dataset=None if collects else Given("none", len(DATA.rows), "", self_collected=False),
     )
     loop: Callable[..., Training] = (
         AsynchronousTraining if collects else partial(OfflineTraining, dataset=DATA)

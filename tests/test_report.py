@@ -78,6 +78,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
             algorithm="iql",
             env="Hopper-v4",
             dataset=source,
+            self_collected=kind == "own",
             every=1_000_000,
         )
     for study, rows in {
@@ -690,14 +691,20 @@ def test_names_of_agents_are_the_papers() -> None:
         ("/data/walker2d_medium_replay-v2.hdf5", "walker2d-medium-replay-v2", "D4RL"),
         ("/data/hopper_random-v2.hdf5", "hopper_random-v2", "D4RL"),
         ("mujoco/hopper/medium-v0", "mujoco/hopper/medium-v0", "Minari"),
-        ("/data/Hopper-v4-medium-expert.hdf5", "Hopper-v4-medium-expert", "self-collected"),
-        ("mine.hdf5", "mine", "self-collected"),
+        ("/data/Hopper-v4-medium-expert.hdf5", "Hopper-v4-medium-expert", "of other origin"),
     ],
 )
 def test_where_data_come_from(tmp_path: Path, source: str, place: str, data: str) -> None:
     run = write_run(tmp_path / "run", pair(1000), env="Hopper-v4", dataset=source)
     result = results.read_run(run)
     assert (result.study, result.place, result.data) == ("offline", place, data)
+
+
+def test_ones_own_data_are_told_by_the_run_whatever_the_files_name(tmp_path: Path) -> None:
+    source = "/data/hopper_medium-v2.hdf5"
+    options: Any = {"env": "Hopper-v4", "dataset": source, "self_collected": True}
+    result = results.read_run(write_run(tmp_path / "run", pair(1000), **options))
+    assert (result.place, result.data) == ("hopper_medium-v2", "self-collected")
 
 
 def test_damaged_runs_are_said_and_others_told(tmp_path: Path) -> None:

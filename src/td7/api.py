@@ -337,7 +337,8 @@ def _given(dataset: "Dataset") -> "Given":
 
     path = Path(dataset.source)  # a whole path is right from elsewhere, too; an id stays as it is
     source = str(path.resolve()) if path.exists() else dataset.source
-    return Given(source, len(dataset.rows), sha256(dataset.rows.data).hexdigest())
+    digest = sha256(dataset.rows.data).hexdigest()
+    return Given(source, len(dataset.rows), digest, dataset.self_collected)
 
 
 def _settings(given: Any) -> Mapping[str, Any]:

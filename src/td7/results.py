@@ -23,8 +23,8 @@ from td7.studies import STUDIES, Row, Study
 from td7.types import Task
 
 ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
-D4RL, MINARI, SELF_COLLECTED = "D4RL", "Minari", "self-collected"
-D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files; `td7 dataset record` has others
+D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
+D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ def read_run(folder: Path) -> Result:
         if min(steps, every) < 1:
             raise ValueError(f"steps {steps}, evaluate_every {every}")
         study, label, notes = _row(config)
-        place, data = _origin(str(given["source"])) if given else (task, "")
+        place, data = _origin(given) if given else (task, "")
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
     curves = _curves(folder, config, task if data else "", notes)
@@ -279,14 +279,17 @@ def _defaults(
     return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 
 
-def _origin(source: str) -> tuple[str, str]:
-    """A dataset's name, and where it comes from, by the name of its file."""
+def _origin(given: Mapping[str, Any]) -> tuple[str, str]:
+    """A dataset's name, and where it comes from: as the run says, and by the name of its file."""
+    source = str(given["source"])
     path = Path(source)
+    if given.get("self_collected"):
+        return path.stem, SELF_COLLECTED
     for name, dataset in DATASETS.items():
         if path.name in (dataset.file, name):
             return name, D4RL
     if path.suffix.lower() in (".hdf5", ".h5"):
-        return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else SELF_COLLECTED
+        return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else OTHER
     return source if not path.is_absolute() else path.name, MINARI
 
 

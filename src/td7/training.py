@@ -44,6 +44,7 @@ class Given:
     source: str  # a path, or Minari's id
     rows: int
     sha256: str  # of the rows
+    self_collected: bool  # by this package, not D4RL's or Minari's
 
 
 @dataclass(frozen=True)
