@@ -636,6 +636,17 @@ def test_a_replay_that_lost_its_first_rows(
     assert everything(here) == {}
 
 
+def test_a_run_that_learned_from_data_has_no_replay_of_its_own(
+    spoilt: Path, here: Path, failing: Says
+) -> None:
+    path = spoilt / "config.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "dataset": {"source": "x.hdf5"}}))
+    told = failing(*words_of(spoilt, "replay", 5))
+    assert told == f"{spoilt} learned from given data and collected none"
+    assert everything(here) == {}
+
+
 def test_a_task_that_fails_is_status_1(tmp_path: Path, here: Path, failing: Says) -> None:
     """The run's task works, the recording's does not."""
     run = train(tmp_path / "run", "td3", steps=20, keep=0)

@@ -169,6 +169,8 @@ class Source:
 
     def replayed(self, rows: int) -> Recorded:
         """What the run did, from its first step on, as its last snapshot holds it."""
+        if runs.read_config(self.run).get("dataset"):
+            raise InputError(f"{self.run} learned from given data and collected none")
         snapshots = Snapshots(self.run / "snapshot", lambda _: None)
         snapshot = snapshots.load()
         if snapshot is None:
