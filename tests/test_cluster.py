@@ -15,7 +15,7 @@ from td7.cli import main
 from td7.clusters import Share, launch_on_ray
 from td7.errors import InputError
 from td7.planning import Planned, Request, State, fraction, plan, state
-from test_study import OPTIONS, TINY
+from test_study import TINY, words
 
 pytest.importorskip("ray")
 assert toys  # registers the tasks
@@ -118,15 +118,13 @@ def test_the_command_counts_failures_and_goes_on(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "study"
-    given = ["study", "beyond", "--tasks", "toys:Point-v0", *OPTIONS, "--out", str(out)]
-    given += ["--backend", "ray", "--address", cluster.address, "--rows", "TD3", "SAC"]
-    given += ["--set", "random_steps=30", "hidden_dim=0", "batch_size=8"]
-    given += ["actor_hidden_dim=8", "critic_hidden_dim=8"]
+    more = ("--backend", "ray", "--address", cluster.address)
+    given = words(out, "--tasks", "toys:Point-v0,toys:Faulty-v0", *more, rows=("TD3",))
     assert main(given) == 1
     said = capsys.readouterr()
     assert "1 of 2 runs are done" in said.out
-    assert "failed: 06-TD3--toys_Point-v0: hidden_dim=0 must be at least 1" in said.err
-    assert list(json.loads((out / "failed.json").read_text())) == ["06-TD3--toys_Point-v0"]
+    assert "failed: 01-TD3--toys_Faulty-v0: seed 0, evaluation at step 0" in said.err
+    assert list(json.loads((out / "failed.json").read_text())) == ["01-TD3--toys_Faulty-v0"]
 
 
 def test_without_ray_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,8 +165,8 @@ def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """As it stands, but for sizes: tiny networks and few steps, so that it takes seconds."""
     monkeypatch.chdir(tmp_path)
     (code,) = _blocks("python")
-    small = 'steps=200, evaluation_episodes=1, set={"hidden_dim": 8, "embedding_dim": 8, '
-    code, changes = re.subn(r"steps=4_000, set=\{", small, code)
+    small = 'steps=200, evaluation_episodes=1, evaluate_every=100, set={"hidden_dim": 8, '
+    code, changes = re.subn(r"steps=4_000,\s+evaluate_every=1_000,\s+set=\{", small, code)
     code, more = re.subn(r'"random_steps": 1_000', '"random_steps": 150', code)
     assert changes == more == 1
     exec(compile(code, "README.md", "exec"), {})

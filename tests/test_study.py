@@ -92,19 +92,20 @@ def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
 def test_what_fails_is_noted_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """TD3 does not know the rows' hidden_dim of 0; SAC has no such field. Given again, it is tried
-    again.
-    """
-    given = ["study", "beyond", "--tasks", "toys:Point-v0", *OPTIONS, "--out", str(tmp_path / "s")]
-    given += ["--rows", "TD3", "SAC", "--at-once", "2", "--set", "random_steps=30", "hidden_dim=0"]
-    given += ["batch_size=8", "actor_hidden_dim=8", "critic_hidden_dim=8"]
+    """One of two tasks breaks down. Given again, it is tried again, and the other is not."""
+    given = words(tmp_path / "s", "--tasks", "toys:Point-v0,toys:Faulty-v0", rows=("TD3",))
+    given += ["--at-once", "2"]
     assert main(given) == 1
     said = capsys.readouterr()
     assert "1 of 2 runs are done" in said.out
-    assert "failed: 06-TD3--toys_Point-v0: hidden_dim=0 must be at least 1" in said.err
+    fault = "the motor is on fire"
+    assert "failed: 01-TD3--toys_Faulty-v0: seed 0, evaluation at step 0" in said.err
+    assert fault in said.err
     noted = json.loads((tmp_path / "s" / "failed.json").read_text())
-    assert noted == {"06-TD3--toys_Point-v0": "hidden_dim=0 must be at least 1"}
+    assert list(noted) == ["01-TD3--toys_Faulty-v0"]
+    assert fault in noted["01-TD3--toys_Faulty-v0"]
     assert main(given) == 1
+    assert "1 of 2 runs are done; the others" in capsys.readouterr().out
 
 
 def test_stopped_it_goes_on(tmp_path: Path, finished: Path) -> None:
@@ -252,3 +253,28 @@ def test_the_parents_signal_reaches_the_runs_once(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--tasks", "Hoper-v4"), "unknown task 'Hoper-v4'; did you mean 'Hopper-v4'?"),
+        (("--engine", "foo"), "unknown engine 'foo'"),
+        (
+            ("--set", "hiden_dim=3"),
+            "unknown hyperparameter 'hiden_dim'; did you mean 'hidden_dim'?",
+        ),
+        (("--set", "hidden_dim=abc"), "hidden_dim"),
+        (("--rows", "End-to-end"), "'End-to-end, 0.1', 'End-to-end, 1'"),
+    ],
+)
+def test_a_dry_run_finds_mistakes(
+    tmp_path: Path, given: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before an hour is gone, and before anything is written."""
+    out = tmp_path / "study"
+    assert main(["study", "design", "--out", str(out), "--dry-run", *given]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not out.exists()

@@ -50,6 +50,7 @@ class Point(gymnasium.Env[Array, Array]):
 
 
 gymnasium.register("Point-v0", entry_point="toys:Point", max_episode_steps=20)
+gymnasium.register("Faulty-v0", entry_point="toys:Point", kwargs={"fault": "raise"})
 
 
 class Count(gymnasium.Env[Array, Array]):

@@ -453,12 +453,14 @@ def _dataset_record(options: argparse.Namespace) -> int:
 
 def _study(options: argparse.Namespace) -> int:
     from td7 import planning
-    from td7.api import choose_device, parse_seeds
+    from td7.api import choose_device, parse_seeds, run_config, train_options
     from td7.clusters import Share, launch_on_ray
     from td7.configs import named, parse
+    from td7.environments import describe
     from td7.launching import Interrupted, launch
     from td7.progress import StudyProgress, duration
     from td7.report import plan_table
+    from td7.types import Task
 
     at_once = parse("at-once", options.at_once, int)
     if at_once < 1:
@@ -484,6 +486,11 @@ def _study(options: argparse.Namespace) -> int:
     )
     out = Path(options.out or f"studies/{options.name}")
     runs = planning.plan(request, out, Path(options.datasets))
+    for task in {run.where for run in runs if "env" in run.options}:
+        describe(Task(task))  # bad names show before an hour is gone
+    for run in runs:
+        if "env" in run.options:
+            run_config(train_options({**run.options, **({"device": "cpu"} if on_ray else {})}))
     states = {run: planning.state(run) for run in runs}
     done = [run for run, found in states.items() if found is planning.State.DONE]
     rates = {**planning.usual_rates(device.replace("auto", "cpu")), **planning.measured_rates(done)}

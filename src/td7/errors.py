@@ -17,7 +17,9 @@ def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -
     names = list(allowed)
     close = get_close_matches(given, names, n=1, cutoff=0.5)
     hint = f" did you mean {close[0]!r}?" if close else ""
-    listed = ", ".join(names[:shown]) + (f", … ({len(names)} in all)" if len(names) > shown else "")
+    quoted = [repr(n) for n in names] if any("," in n for n in names) else names
+    more = f", … ({len(names)} in all)" if len(names) > shown else ""
+    listed = ", ".join(quoted[:shown]) + more
     return InputError(f"unknown {kind} {given!r};{hint} allowed: {listed}")
 
 

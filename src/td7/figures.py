@@ -6,6 +6,7 @@ A label has the same colour and line style in every figure; styles alone tell li
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from td7.tables import DROP_WINDOWS, Table, drop_shares
 
 FORMATS = ("svg", "png", "pdf")
 WINDOW = 10  # evaluations, the paper's
+LONGEST_LINE = 40  # characters of a label
 PANELS = 5  # a row, as in the paper
 MOST_BARS = 60
 MOST_LINES = 7  # a panel; with more rows, a figure a group
@@ -141,12 +143,18 @@ def _plain(axes: Any) -> None:
     axes.tick_params(labelsize=8)
 
 
+def wrapped(label: str) -> str:
+    """Of a run with many changed hyperparameters: several short lines."""
+    return fill(label, LONGEST_LINE, break_long_words=False)
+
+
 def _legend(figure: Any, axes: Sequence[Any]) -> None:
     found: dict[str, Any] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    columns = min(len(found), max(2, int(figure.get_figwidth() // 2.2)))
+            found.setdefault(wrapped(label), handle)
+    widest = max(len(line) for label in found for line in label.split("\n"))
+    columns = max(1, min(len(found), int(figure.get_figwidth() // (0.6 + 0.08 * widest))))
     figure.legend(
         list(found.values()),
         list(found),
@@ -207,7 +215,7 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
         one.set_title(f"{place}{data}", fontsize=10)
         one.margins(x=0.01)
     for one in axes[::PANELS]:
-        one.set_ylabel(results[0].quantity, fontsize=9)
+        one.set_ylabel(f"{results[0].quantity}, mean of {WINDOW} evaluations", fontsize=9)
     _legend(figure, axes)
     return figure
 
@@ -287,12 +295,12 @@ def runtime_bars(table: Table) -> Any:
         bars = axes.barh(y + offset, numbers, 0.25, color=colour, label=word, edgecolor="#444")
         words = [f"{number:.1f}" if np.isfinite(number) else "" for number in numbers]
         axes.bar_label(bars, words, padding=3, fontsize=7)
-    labels = [f"{r['row']}, {r['place']}, {r['seeds']} seeds" for r in records]
+    labels = [wrapped(f"{r['row']}, {r['place']}, {r['seeds']} seeds") for r in records]
     axes.set_yticks(y, labels, fontsize=8)
     axes.set_ylim(-0.6, len(records) - 0.4)
     axes.margins(x=0.12)
     axes.set_xlabel("minutes for 1M steps", fontsize=9)
-    axes.legend(frameon=False, fontsize=8, loc="best")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     return figure
 
 

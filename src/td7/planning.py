@@ -78,6 +78,7 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
                 "set": _settings(row, request.options.get("set", {})),
             }
             found.append(Planned(row.label, row.algorithm, where, folder, given))
+    _check_names(request.options.get("set", {}), {run.algorithm for run in found})
     unknown_rows = [label for label in request.rows if label not in chosen.rows]
     if unknown_rows:
         names = list(chosen.rows)
@@ -107,6 +108,16 @@ def _settings(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
 
     names = algorithm(row.algorithm).config.__dataclass_fields__
     return {name: value for name, value in given.items() if name in names}
+
+
+def _check_names(given: Mapping[str, Any], algorithms: Iterable[str]) -> None:
+    """A hyperparameter that no row has is a mistake."""
+    from td7.algorithms import algorithm
+
+    names = {n: None for a in sorted(algorithms) for n in algorithm(a).config.__dataclass_fields__}
+    for name in given:
+        if names and name not in names:
+            raise unknown("hyperparameter", name, names, shown=len(names))
 
 
 def _slug(text: str) -> str:

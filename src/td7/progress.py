@@ -229,9 +229,8 @@ class StudyProgress:
         failed = f", {len(standing.failed)} failed" if standing.failed else ""
         left = duration(standing.seconds(self._usual, self._at_once))
         now = ", ".join(f"{run.label} on {run.where}" for run in standing.running)
-        text = (
-            f"{len(standing.done)} of {len(standing.runs)} runs done{failed}, {left} to go: {now}"
-        )
+        text = f"{len(standing.done)} of {len(standing.runs)} runs done{failed}, {left} to go"
+        text += f": {now}" if now else ""
         if self._console.is_terminal:
             self._live.update(Text(text), refresh=True)
         else:
