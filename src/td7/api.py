@@ -454,6 +454,8 @@ def _run(
                 f"{what} on {where}, seeds {seeds}, {config.steps:,} steps, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
+            if runs.finished_steps(path) == config.steps:
+                shown.say("it was finished already: nothing is left to train")
             training.run()
         finally:
             training.close()

@@ -215,7 +215,7 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
         one.set_title(f"{place}{data}", fontsize=10)
         one.margins(x=0.01)
     for one in axes[::PANELS]:
-        one.set_ylabel(f"{results[0].quantity}, mean of {WINDOW} evaluations", fontsize=9)
+        one.set_ylabel(f"{results[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
     _legend(figure, axes)
     return figure
 
