@@ -145,6 +145,7 @@ def mlp(
     activation: str,
     last_norm: str = "none",
     *,
+    norm: str = "none",
     last_activation: str = "none",
     heads: int = 1,
 ) -> Network:
@@ -158,7 +159,7 @@ def mlp(
                 output,
                 reads,
                 width,
-                norm=last_norm if i == last else "none",
+                norm=last_norm if i == last else norm,
                 activation=last_activation if i == last else activation,
             )
         )

@@ -16,7 +16,8 @@ from torch import Tensor
 from td7 import losses
 from td7.algorithms.base import Batch, Learner, LearnerConfig, stage
 from td7.algorithms.gaussian import squashed, temperature
-from td7.architectures import Layer, Layout, Network, Parameter
+from td7.algorithms.parts import value_metrics
+from td7.architectures import Layer, Layout, Network, Parameter, mlp
 from td7.configs import hyper
 from td7.networks import Parameters, Start, apply, unflatten, values
 from td7.optimisers import Results, states, trained
@@ -108,23 +109,21 @@ class CQL(Learner):
         }
         self.action_dim = task.action_dim
         self.target_entropy = c.target_entropy_per_dimension * task.action_dim
-        self.critic_network = Network(
+        count, widths = c.hidden_layers, (c.hidden_dim,) * c.hidden_layers
+        self.critic_network = mlp(
             {"state": task.state_dim, "action": task.action_dim},
-            (
-                *_hidden("q", ("state", "action"), c),
-                Layer("value", (f"q{c.hidden_layers}",), 1),
-            ),
+            (*(f"q{i}" for i in range(1, count + 1)), "value"),
+            (*widths, 1),
+            "relu",
             heads=2,
         )
-        last = (f"a{c.hidden_layers}",)
-        self.actor_network = self.policy_network = Network(
-            {"state": task.state_dim},
-            (
-                *_hidden("a", ("state",), c),
-                Layer("log_std", last, task.action_dim),
-                Layer("action", last, task.action_dim, activation="tanh"),
-            ),
+        names = tuple(f"a{i}" for i in range(1, count + 1))
+        body = mlp({"state": task.state_dim}, names, widths, "relu", last_activation="relu")
+        heads = (
+            Layer("log_std", names[-1:], task.action_dim),
+            Layer("action", names[-1:], task.action_dim, activation="tanh"),
         )
+        self.actor_network = self.policy_network = Network(body.inputs, (*body.layers, *heads))
 
         where = (device, dtype)
         rate, policy_rate = c.learning_rate, c.policy_learning_rate
@@ -261,9 +260,7 @@ class CQL(Learner):
             active,
             critic_loss=critic_loss,
             conservative_loss=push,
-            value=losses.per_member_mean(q),
-            value_target=losses.per_member_mean(y),
-            td_error=losses.per_member_mean((q - y.unsqueeze(1)).abs()),
+            **value_metrics(q, y),
         )
 
     def copy_targets(self, active: Tensor | None) -> None:
@@ -271,14 +268,6 @@ class CQL(Learner):
 
     def policies(self) -> Tensor:
         return self.actor.flat
-
-
-def _hidden(letter: str, reads: tuple[str, ...], config: CQLConfig) -> list[Layer]:
-    layers = []
-    for i in range(1, config.hidden_layers + 1):
-        layers.append(Layer(f"{letter}{i}", reads, config.hidden_dim, activation="relu"))
-        reads = (f"{letter}{i}",)
-    return layers
 
 
 def _log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:

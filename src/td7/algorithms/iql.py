@@ -17,7 +17,8 @@ from torch import Tensor
 
 from td7 import losses
 from td7.algorithms.base import Batch, Learner, LearnerConfig, stage
-from td7.architectures import Layer, Layout, Network
+from td7.algorithms.parts import value_metrics
+from td7.architectures import Layout, mlp
 from td7.configs import hyper
 from td7.networks import Parameters, apply, orthogonal_start, unflatten
 from td7.optimisers import Results, cosine, states, trained
@@ -94,10 +95,17 @@ class InSampleLearner(Learner):
         self.noise_shapes = {}
         state = {"state": task.state_dim}
         both = {**state, "action": task.action_dim}
-        self.value_network = _network(state, "v", "value", 1, c, norm=self.value_norm)
-        self.critic_network = _network(both, "q", "value", 1, c, heads=2)
-        self.actor_network = self.policy_network = _network(
-            state, "a", "action", task.action_dim, c, activation="tanh"
+        hidden = (c.hidden_dim, c.hidden_dim)
+        self.value_network = mlp(
+            state, ("v1", "v2", "value"), (*hidden, 1), "relu", norm=self.value_norm
+        )
+        self.critic_network = mlp(both, ("q1", "q2", "value"), (*hidden, 1), "relu", heads=2)
+        self.actor_network = self.policy_network = mlp(
+            state,
+            ("a1", "a2", "action"),
+            (*hidden, task.action_dim),
+            "relu",
+            last_activation="tanh",
         )
         actor = Layout.of(self.actor_network).with_parameter("log_std", task.action_dim, 0.0)
 
@@ -201,9 +209,7 @@ class InSampleLearner(Learner):
         self.record(
             active,
             critic_loss=critic_loss,
-            value=losses.per_member_mean(q),
-            value_target=losses.per_member_mean(y),
-            td_error=losses.per_member_mean((q - y.unsqueeze(1)).abs()),
+            **value_metrics(q, y),
         )
 
     def copy_targets(self, active: Tensor | None) -> None:
@@ -230,27 +236,3 @@ def piece_returns(rows: Float32, layout: RowLayout) -> np.ndarray[tuple[int], np
     ends = np.append(jumps, True) | (rows[:, -1] == 0)
     starts = np.flatnonzero(np.append(True, ends[:-1]))
     return np.add.reduceat(rows[:, -2].astype(float), starts)
-
-
-def _network(
-    inputs: Mapping[str, int],
-    letter: str,
-    output: str,
-    width: int,
-    config: InSampleConfig,
-    *,
-    norm: str = "none",
-    activation: str = "none",
-    heads: int = 1,
-) -> Network:
-    """inputs -> 256 -> 256 -> output, ReLU."""
-    h = config.hidden_dim
-    return Network(
-        inputs,
-        (
-            Layer(f"{letter}1", tuple(inputs), h, norm=norm, activation="relu"),
-            Layer(f"{letter}2", (f"{letter}1",), h, norm=norm, activation="relu"),
-            Layer(output, (f"{letter}2",), width, activation=activation),
-        ),
-        heads,
-    )

@@ -119,12 +119,15 @@ class ValueClip:
         assign(self.max, self.seen_max, active)
 
 
-def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
+def value_metrics(q: Tensor, y: Tensor) -> dict[str, Tensor]:
     """What a critic step showed, [S] each, of values [S, 2, B, 1] and their target [S, B, 1]."""
     return {
         "value": losses.per_member_mean(q),
         "value_target": losses.per_member_mean(y),
         "td_error": losses.per_member_mean((q - y.unsqueeze(1)).abs()),
-        "clip_min": clip.min,
-        "clip_max": clip.max,
     }
+
+
+def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
+    """The same, and the bounds that targets are clipped to."""
+    return {**value_metrics(q, y), "clip_min": clip.min, "clip_max": clip.max}
