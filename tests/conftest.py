@@ -2,8 +2,10 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
@@ -13,3 +15,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the compiler sees of an update is run; no code is generated, which takes long."""
+    torch.compiler.reset()
+    trace = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
+    monkeypatch.setattr("td7.engine._compiled", trace)

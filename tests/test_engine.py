@@ -1,7 +1,6 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,12 +47,11 @@ def build(
         pytest.param("generated", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ]
 )
-def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def compiler(request: pytest.FixtureRequest) -> None:
     """PyTorch's: all of it, or up to the graph, since generating code takes minutes."""
     torch.compiler.reset()
     if request.param == "traced":
-        traced = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
-        monkeypatch.setattr(engine_module, "_compiled", traced)
+        request.getfixturevalue("traced")
 
 
 def run(engine: Engine, wanted: Sequence[int]) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from td7 import engine as engine_module
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.configs import with_values
 from td7.engine import Engine
@@ -76,14 +75,9 @@ TRACED_HERE = ["td7", "iql"]  # with a prioritised replay, and with a uniform on
 
 
 @pytest.mark.parametrize("name", TRACED_HERE)
-def test_an_agent_is_traced_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the compiler sees of an update is the update; no code is generated, which takes long."""
-    torch.compiler.reset()
-
-    def traced(function: Any) -> Any:
-        return torch.compile(function, fullgraph=True, dynamic=False, backend="aot_eager")
-
-    monkeypatch.setattr(engine_module, "_compiled", traced)
+@pytest.mark.usefixtures("traced")
+def test_an_agent_is_traced_whole(name: str) -> None:
+    """What the compiler sees of an update is the update."""
     check_compiled(name)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 import td7
 import toys
-from td7 import engine as engine_module
 from td7 import paper
 from td7.algorithms import algorithm
 from td7.cli import main
@@ -298,14 +297,9 @@ TRACED = [
 
 
 @pytest.mark.parametrize("name", TRACED)
-def test_a_row_is_traced_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the compiler sees of an update is the update; no code is generated, which takes long."""
-    torch.compiler.reset()
-
-    def traced(function: Any) -> Any:
-        return torch.compile(function, fullgraph=True, dynamic=False, backend="aot_eager")
-
-    monkeypatch.setattr(engine_module, "_compiled", traced)
+@pytest.mark.usefixtures("traced")
+def test_a_row_is_traced_whole(name: str) -> None:
+    """What the compiler sees of an update is the update."""
     check_compiled(name)
 
 
