@@ -335,3 +335,39 @@ def test_cql_starts_like_rlkit() -> None:
                 bound = 64**-0.5
             assert value.abs().max() <= bound
             assert value.numel() < 50 or value.abs().max() > 0.9 * bound
+
+
+def test_the_networks_are_the_authors() -> None:
+    """Layers, their widths and norms; the plain programs take whatever weights they are given."""
+
+    def shapes(name: str, group: str) -> dict[str, tuple[int, ...]]:
+        learner: Any = build(name, {})
+        trained = getattr(learner, group)
+        (head, *_) = weights(trained.layout, trained.flat, 0)
+        return {key: tuple(value.shape) for key, value in head.items()}
+
+    norm = {"gain": (8,), "shift": (8,)}
+    plain_value = {
+        **{"v1.weight": (5, 8), "v1.bias": (8,), "v2.weight": (8, 8), "v2.bias": (8,)},
+        **{"value.weight": (8, 1), "value.bias": (1,)},
+    }
+    norms = {f"v{i}.{kind}": shape for i in (1, 2) for kind, shape in norm.items()}
+    assert shapes("iql", "value") == plain_value
+    assert shapes("xql", "value") == {**plain_value, **norms}
+    for name in ("iql", "xql"):
+        assert shapes(name, "critic")["q1.weight"] == (7, 8)
+        assert list(shapes(name, "actor"))[-1] == "log_std"
+        assert not any("gain" in key for key in (*shapes(name, "critic"), *shapes(name, "actor")))
+    assert [key for key in shapes("cql", "critic") if "weight" in key] == [
+        *("q1.weight", "q2.weight", "q3.weight", "value.weight")
+    ]
+    assert [key for key in shapes("cql", "actor") if "weight" in key] == [
+        *("a1.weight", "a2.weight", "a3.weight", "log_std.weight", "action.weight")
+    ]
+    learner: Any = build("cql", {})
+    assert [layer.activation for layer in learner.actor_network.layers] == [
+        *("relu", "relu", "relu", "none", "tanh")
+    ]
+    assert [layer.activation for layer in learner.critic_network.layers] == [
+        *("relu", "relu", "relu", "none")
+    ]
