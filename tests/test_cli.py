@@ -643,3 +643,13 @@ def test_bench_refuses_before_it_measures(
 ) -> None:
     assert reason in failing("bench", *words)
     assert everything(folder) == {}
+
+
+def test_help_of_an_offline_agent_has_nothing_that_it_would_refuse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["train", "td3+bc", "--help"]) == 0
+    own = capsys.readouterr().out.partition("hyperparameters of td3+bc")[2]
+    assert "cloning_alpha=2.5" in own
+    assert "random_steps" not in own
+    assert "exploration_noise" not in own

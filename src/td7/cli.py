@@ -303,13 +303,16 @@ def _plain(value: object) -> str:
 def _hyperparameter_help(names: Sequence[str]) -> str:
     """Every hyperparameter of these algorithms, grouped by where the idea comes from."""
     from td7.algorithms import ALGORITHMS
+    from td7.algorithms.base import ONLINE_GROUPS
     from td7.configs import described
 
     lines = []
     for name in names:
-        config = ALGORITHMS[name].config
+        chosen = ALGORITHMS[name]
         lines.append(f"hyperparameters of {name}, for --set:")
-        for group, fields in described(config).items():
+        for group, fields in described(chosen.config).items():
+            if group in ONLINE_GROUPS and not chosen.online:
+                continue  # they are refused
             lines.append(f"  {group}")
             lines += [f"    {f + '=' + _plain(default):36}{doc}" for f, default, doc in fields]
     return "\n".join(lines)
