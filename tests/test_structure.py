@@ -111,6 +111,7 @@ def test_what_workers_import_does_not_load_torch(module: str) -> None:
 def test_public_names_exist() -> None:
     for name in td7.__all__:
         assert getattr(td7, name).__doc__
+        assert name in dir(td7)  # what editors and shells complete from
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         td7.trian  # noqa: B018
 
