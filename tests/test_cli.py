@@ -152,6 +152,8 @@ def everything(path: Path) -> dict[str, bytes]:
         (["evaluate", "a", "b"], "does not know what to do with 'b'"),
         (["list"], "the following arguments are required"),
         (["list", "algorithm"], "unknown list 'algorithm'; did you mean 'algorithms'?"),
+        (["list", "algorithms", "td77"], "unknown algorithm 'td77'; did you mean 'td7'?"),
+        (["list", "tasks", "td7"], "td7 list tasks does not know what to do with 'td7'"),
     ],
 )
 def test_bad_words_get_one_line(
@@ -440,6 +442,12 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     out = said(capsys, "list", "algorithms")
     assert "td7 " in out
     assert "batch_size=256" in out
+    for name, algorithm in ALGORITHMS.items():
+        own = said(capsys, "list", "algorithms", name)
+        title, _, settings = own.partition("\n\n")
+        assert title.split(maxsplit=1) == [name, algorithm.summary]
+        assert settings in out
+        assert settings.strip() in said(capsys, "train", name, "--help")
     out = said(capsys, "list", "tasks")
     for task in PAPER_TASKS:
         assert re.search(rf"^{task} +in the paper$", out, re.MULTILINE)

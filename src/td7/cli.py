@@ -149,7 +149,7 @@ def _add_evaluate(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
 def _add_list(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     del words
     parser.add_argument("what", metavar="algorithms|studies|tasks")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the rows of this study")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="this algorithm or study alone")
 
 
 def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -617,13 +617,13 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     listings: dict[str, Callable[[], None]] = {
-        "algorithms": _list_algorithms,
+        "algorithms": lambda: _list_algorithms(options.name),
         "studies": lambda: _list_studies(options.name),
         "tasks": _list_tasks,
     }
     if options.what not in listings:
         raise unknown("list", options.what, listings)
-    if options.name and options.what != "studies":
+    if options.name and options.what == "tasks":
         raise InputError(f"td7 list {options.what} does not know what to do with {options.name!r}")
     listings[options.what]()
     return 0
@@ -654,13 +654,14 @@ def _list_studies(name: str | None) -> None:
     print(f"\nTrain one: td7 train --variant {chosen.names()[1]!r} {example}")
 
 
-def _list_algorithms() -> None:
-    from td7.algorithms import ALGORITHMS
+def _list_algorithms(name: str | None) -> None:
+    from td7.algorithms import ALGORITHMS, algorithm
 
-    for algorithm in ALGORITHMS.values():
-        print(f"{algorithm.name:12}{algorithm.summary}")
+    chosen = list(ALGORITHMS.values()) if name is None else [algorithm(name)]
+    for a in chosen:
+        print(f"{a.name:12}{a.summary}")
     print()
-    print(_hyperparameter_help(list(ALGORITHMS)))
+    print(_hyperparameter_help([a.name for a in chosen]))
 
 
 def _list_tasks() -> None:
