@@ -103,6 +103,11 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", *ENV, "-s", "5"], "unknown option '-s'"),
         (["train", "td7", "td3", *ENV], "does not know what to do with 'td3'"),
         (["train", "td8", *ENV], "unknown algorithm 'td8'; did you mean 'td7'? allowed: td7"),
+        (["train", "td77"], "unknown algorithm 'td77'; did you mean 'td7'?"),
+        (["train", "td77", "--help"], "unknown algorithm 'td77'; did you mean 'td7'?"),
+        (["train", "td77", "--stps", "5"], "unknown algorithm 'td77'; did you mean 'td7'?"),
+        (["train", "--steps", "many", "td77"], "unknown algorithm 'td77'; did you mean 'td7'?"),
+        (["train", "--variant", "desing/s'"], "unknown study 'desing'; did you mean 'design'?"),
         (["train", "--env", "HalfCheeta-v4"], "did you mean 'HalfCheetah-v4'?"),
         (["train", "--env", "HalfCheetah-v9"], "unknown task version 'HalfCheetah-v9'"),
         (["train", "--env", "toy:Point-v0"], "module 'toy' cannot be imported"),
@@ -179,6 +184,8 @@ def test_python_gets_the_same_errors(folder: Path) -> None:
         ({"env": "toys:Point-v0", "seeds": None}, "seeds takes whole numbers, given None"),
         ({"env": "toys:Point-v0", "set": {"batch_size": 0}}, "batch_size=0 must be at least 1"),
         ({}, "--env is missing"),
+        ({"algorithm": "td77"}, "unknown algorithm 'td77'; did you mean 'td7'?"),
+        ({"algorithm": "td77", "dataset": "no"}, "unknown algorithm 'td77'; did you mean 'td7'?"),
     ):
         with pytest.raises(InputError, match=re.escape(told)):
             td7.train(**options)

@@ -160,6 +160,10 @@ def train(algorithm: str = "", **options: Any) -> Run:
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
     """Options from Python values or from words."""
+    from td7.algorithms import algorithm
+
+    if values.get("algorithm"):
+        algorithm(str(values["algorithm"]))  # a wrong one is told before anything else
     fields = {f.name: f for f in dataclasses.fields(TrainOptions)}
     parsed = {}
     for name, value in values.items():
@@ -264,9 +268,6 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     from td7.studies import variant
     from td7.training import RunConfig
 
-    env = options.env or (dataset.task_id if dataset else "")
-    if not env:
-        raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     name, settings = options.algorithm or "td7", dict(_settings(options.set))
     if options.variant:
         row = variant(options.variant)
@@ -284,6 +285,9 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
             f"keep-policies={options.keep_policies} must be a multiple of "
             f"evaluate-every={options.evaluate_every}"
         )
+    env = options.env or (dataset.task_id if dataset else "")
+    if not env:
+        raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     chosen = algorithm(name)
     task = Task(env, environment_kwargs(options.env_kwargs))
     if dataset:

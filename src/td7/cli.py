@@ -112,9 +112,11 @@ def _parser(words: Sequence[str]) -> tuple[Parser, dict[str, argparse.ArgumentPa
 
 
 def _add_train(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from td7.algorithms import ALGORITHMS
+    from td7.algorithms import ALGORITHMS, algorithm
     from td7.api import TrainOptions
 
+    if words and not words[0].startswith("-"):
+        algorithm(words[0])  # a wrong one is told before anything else, help included
     chosen = next((word for word in words if word in ALGORITHMS), "td7")
     others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != chosen)
     parser.epilog = f"{_hyperparameter_help([chosen])}\n\nof the others: {others}"
