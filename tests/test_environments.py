@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import os
 import subprocess
 import sys
 import warnings
@@ -451,6 +452,41 @@ def test_a_frame_that_cannot_be_drawn_is_a_fault(
     environment.reset(seed=0)
     with pytest.raises(RunError, match=r"^Td7Test0-v0: .*MUJOCO_GL=egl.*: no display$"):
         environment.render()
+
+
+SCREENS = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others draw without a screen anyway")
+@pytest.mark.parametrize(
+    ("given", "libraries", "drawn_by"),
+    [
+        ({}, ("EGL", "OSMesa"), "egl"),
+        ({}, ("OSMesa",), "osmesa"),
+        ({}, (), "egl"),  # whose error is one line; GLFW's are several
+        ({"MUJOCO_GL": "osmesa"}, ("EGL",), "osmesa"),
+        ({"DISPLAY": ":0"}, ("EGL",), None),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, ("EGL",), None),
+    ],
+)
+def test_frames_are_drawn_without_a_screen(
+    given: dict[str, str],
+    libraries: tuple[str, ...],
+    drawn_by: str | None,
+    register: Register,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in SCREENS:
+        monkeypatch.setenv(name, "")  # so that it is put back, whatever is written to it
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    found = {name: f"lib{name}.so" for name in libraries}
+    monkeypatch.setattr("td7.environments.find_library", found.get)
+    make(task := register())
+    assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")  # only what draws needs it
+    make(task, render=True)
+    assert os.environ.get("MUJOCO_GL") == drawn_by
 
 
 def test_close_reaches_the_task(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,13 @@ No torch here: worker processes import this module.
 
 import importlib
 import importlib.metadata
+import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -120,8 +123,10 @@ class Environment:
         try:
             return np.asarray(self.env.render(), np.uint8)
         except Exception as error:  # whatever the task's graphics library raises
-            hint = "without a display, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-            raise RunError(f"{self.spec.task.id}: no frame ({hint}): {_told(error)}") from error
+            given = f"with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
+            hint = "without a screen, MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+            message = f"{self.spec.task.id}: no frame {given} ({hint}): {_told(error)}"
+            raise RunError(message) from error
 
     def close(self) -> None:
         self.env.close()
@@ -160,11 +165,21 @@ def make(task: Task, *, render: bool = False) -> Environment:
     try:
         if render and "rgb_array" not in (env.metadata.get("render_modes") or ()):
             raise InputError(f"task {task.id!r} draws no frames: it has no 'rgb_array' render mode")
+        if render:
+            _draw_without_screen()
         _restore_margins(spec, env)
         return Environment(task, env)
     except InputError:
         env.close()
         raise
+
+
+def _draw_without_screen() -> None:
+    """Has MuJoCo draw by EGL, or by OSMesa if only that is here, where its own way cannot work."""
+    said = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
+    if sys.platform == "linux" and not said:
+        only_osmesa = find_library("OSMesa") and not find_library("EGL")
+        os.environ["MUJOCO_GL"] = "osmesa" if only_osmesa else "egl"
 
 
 def describe(task: Task) -> TaskSpec:
