@@ -173,7 +173,8 @@ def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **chang
     replay = Replay(LAYOUT, 200, len(seeds), CPU, torch.float64)
     for m, seed in enumerate(seeds):
         rows = np.random.default_rng(seed).standard_normal((150, LAYOUT.width)).astype(np.float32)
-        rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim].clip(-1, 1)
+        actions = rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim]
+        actions.clip(-1, 1, out=actions)
         rows[:, -1] = rows[:, -1] > -1
         replay.append(m, rows)
     # Where compiling fails, updates go on without: these tests must not.
