@@ -420,7 +420,7 @@ def test_a_refusal_leaves_no_worker_and_no_lock(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--set", "batch_size=32"], "batch_size is 16, given 32"),
+        (["--set", "batch_size=32"], "batch_size is 16, given 32; `td7 train` starts a run"),
         (["--set", "batch_sise=32"], "did you mean 'batch_size'?"),
         (["--set", "batch_size=many"], "batch_size takes a whole number, given 'many'"),
         (["--set", "batch_size"], "--set takes field=value, given 'batch_size'"),
@@ -428,7 +428,9 @@ def test_a_refusal_leaves_no_worker_and_no_lock(
         (["--steps", "some"], "steps takes a whole number, given 'some'"),
         (["--workers", "-1"], "workers=-1 must be at least 0"),
         (["--snapshot-every", "-1"], "snapshot_every=-1.0 must be at least 0"),
-        (["--env", "Hopper-v4"], "unknown option '--env'"),
+        (["--env", "Hopper-v4"], "--env: a resumed run keeps its settings, only --steps may grow"),
+        (["--seeds=0-3"], "--seeds: a resumed run keeps its settings"),
+        (["--batch-size", "32"], "unknown option '--batch-size'"),
     ],
 )
 def test_an_option_that_changes_a_run_is_refused(

@@ -64,7 +64,10 @@ def _run(words: Sequence[str]) -> int:
         return 0
     own = getattr(options, "own_parser", commands.get(words[0], parser))
     if rest and rest[0].startswith("-"):
-        raise unknown("option", rest[0].partition("=")[0], sorted(_option_names(own)))
+        name = rest[0].partition("=")[0]
+        if name in getattr(options, "fixed", ()):
+            raise InputError(f"{name}: {_KEEPS_SETTINGS}")
+        raise unknown("option", name, sorted(_option_names(own)))
     if rest:
         raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
     if not hasattr(options, "command"):
@@ -128,12 +131,30 @@ def _add_train(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     _add_from_options(parser, [name for name in names if name != "algorithm"])
 
 
+_KEEPS_SETTINGS = (
+    "a resumed run keeps its settings, only --steps may grow; `td7 train` starts one with others"
+)
+
+
 def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    from td7.api import TrainOptions
+
     del words
+    parser.epilog = _KEEPS_SETTINGS
     parser.add_argument("dir", metavar="DIR", help="the run folder")
     parser.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
     parser.add_argument("--dataset", metavar="DATASET", help="where its data are now, if moved")
-    _add_from_options(parser, ("set", "workers", "snapshot_every", "quiet"))
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="hyperparameters to make sure of: if the run has others, it is not resumed",
+    )
+    _add_from_options(parser, ("workers", "snapshot_every", "quiet"))
+    names = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(TrainOptions)}
+    parser.set_defaults(fixed=names.difference(_option_names(parser)))
 
 
 def _add_evaluate(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

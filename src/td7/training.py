@@ -475,5 +475,6 @@ def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "
             pass  # it may have moved; its checksum tells whether it is the same
         elif json.dumps(a) != json.dumps(b):
             raise InputError(
-                f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}"
+                f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}; "
+                "`td7 train` starts a run with others"
             )
