@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +104,8 @@ def failing(capfd: pytest.CaptureFixture[str]) -> Says:
         assert main(["dataset", *map(str, words)]) == status
         out, err = capfd.readouterr()
         assert out == ""
-        (line,) = err.splitlines()
+        *before, line = err.splitlines()
+        assert not before or status == 1  # what it did until it failed
         assert line.startswith("td7: ")
         return line.removeprefix("td7: ")
 
@@ -265,6 +267,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
     }
     assert_of_the_task(fields)
     stamps = attributes(out)
+    told = stamps.pop("td7.policies")
     own = json.loads((run / "policy" / "policy.json").read_text())["steps"][1]
     medium = stamps["td7.policy_steps"][0]
     steps = {
@@ -283,7 +286,17 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
         "td7.action_low": [-1, -2],
         "td7.action_high": [3, 2],
     }
-    assert kind not in ("medium", "medium-expert") or medium in range(0, STEPS + 1, KEEP)
+    assert kind not in ("medium", "medium-expert") or medium in range(KEEP, STEPS + 1, KEEP)
+    expert = f"expert: the policy of step {own}, the run's last"
+    assert re.fullmatch(
+        {
+            "expert": expert,
+            "medium": (taken := rf"medium: the policy of step {medium}, return \S+ \(.*\)"),
+            "medium-expert": f"{taken}; {expert}",
+            "replay": f"replay: the run's first {N} steps",
+        }[kind],
+        told,
+    )
 
     read = datasets.read(out)
     assert (read.task_id, read.self_collected, read.warnings) == (ENV, True, ())
@@ -385,7 +398,8 @@ def test_workers_do_not_matter(run: Path, tmp_path: Path) -> None:
 def test_progress_counts_all_rows(kind: str, only: Path, tmp_path: Path) -> None:
     shown: list[tuple[int, int]] = []
     out = tmp_path / "some.hdf5"
-    record(only, kind, N, out, seed=None, workers=0, report=lambda *now: shown.append(now))
+    given: dict[str, Any] = {"seed": None, "workers": 0, "say": print}
+    record(only, kind, N, out, report=lambda *now: shown.append(now), **given)
     assert {total for _, total in shown} <= {N}
     assert shown == sorted(shown)
     assert kind == "replay" or shown[-1] == (N, N)
@@ -419,29 +433,53 @@ def everything(folder: Path) -> dict[str, bytes]:
         ([10, 100, 36, 0, 41, 0, 70, 0, 0], 80),
         ([10, 0, 39, 0, 42, 100, 70, 0, 0], 40),
         ([10, 0, 100, 0, 25, 0, 69, 0, 0], 80),
-        ([10, 100, 0, 40, 0, 40, 99, 40, 0], 0),  # those at 60, 100 and 140 were not kept
+        ([10, 100, 0, 40, 0, 40, 99, 40, 0], 120),  # those at 60, 100 and 140 were not kept
+        ([10, 0, 100, 0, 100, 0, 90, 0, 100], 120),  # nearer is only the untrained one
         ([10, -900, 90, 0, 91, 0, 40, 0, 0], 120),  # the first counts, not the lowest
         ([-90, 0, -20, 0, -63, 0, 0, 0, -55], 80),
         ([-90, 0, -20, 0, -66, 0, 0, 0, -55], 160),
-        ([5, 5, 5, 5, 5, 5, 5, 5, 5], 0),  # the first of equals
-        ([50, 40, 30, 20, 10, 0, -10, -20, 50], 0),
+        ([5, 5, 5, 5, 5, 5, 5, 5, 5], 40),  # the first of equals that is trained
+        ([50, 40, 30, 20, 10, 0, -10, -20, 50], 160),
     ],
 )
 def test_medium_is_nearest_to_a_third_of_the_way_up(
-    returns: list[float], step: int, spoilt: Path, tmp_path: Path
+    returns: list[float],
+    step: int,
+    spoilt: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    write_evaluations(spoilt, returns)
+    out = tmp_path / "medium.hdf5"
+    fields = recorded(spoilt, "medium", N, out, "--seed", OTHER)
+    stamps = attributes(out)
+    assert stamps["td7.policy_steps"] == [step]
+    told = f"medium: the policy of step {step}, return {returns[step // 20]:.1f} (untrained "
+    assert stamps["td7.policies"] == f"{told}{returns[0]:.1f}, best {max(returns):.1f})"
+    assert stamps["td7.policies"] in capfd.readouterr().err.splitlines()
+    policy = td7.load(kept(spoilt, step), OTHER)
+    assert_same(fields, explored(policy, noise_of(spoilt), OTHER, FIRST_EPISODE, N))
+
+
+def test_medium_is_not_a_checkpoint_that_is_still_the_first_policy(
+    spoilt: Path, tmp_path: Path
+) -> None:
+    write_evaluations(spoilt, [10, 0, 40, 0, 90, 0, 100, 0, 100])
+    file = f"seed-{OTHER}.safetensors"
+    shutil.copy(kept(spoilt, 0) / file, kept(spoilt, 40) / file)
+    out = tmp_path / "medium.hdf5"
+    recorded(spoilt, "medium", N, out, "--seed", OTHER)
+    assert attributes(out)["td7.policy_steps"] == [80]
+
+
+def write_evaluations(run: Path, returns: Sequence[float]) -> None:
     """Means of two episodes; the other seed has none of it."""
     lines = ["seed,step,episode,return,length"]
     for i, value in reversed(list(enumerate(returns))):  # a run that was stopped has no order
         for number, apart in enumerate((-1000, 1000)):
             lines.append(f"{OTHER},{20 * i},{number},{value + apart},30")
             lines.append(f"{FIRST},{20 * i},{number},{1000 * (i == 2)},30")
-    (spoilt / "evaluations.csv").write_text("\n".join(lines) + "\n")
-    out = tmp_path / "medium.hdf5"
-    fields = recorded(spoilt, "medium", N, out, "--seed", OTHER)
-    assert attributes(out)["td7.policy_steps"] == [step]
-    policy = td7.load(kept(spoilt, step), OTHER)
-    assert_same(fields, explored(policy, noise_of(spoilt), OTHER, FIRST_EPISODE, N))
+    (run / "evaluations.csv").write_text("\n".join(lines) + "\n")
 
 
 # -- kept policies -------------------------------------------------------------------------------
@@ -661,7 +699,7 @@ def test_a_task_that_fails_is_status_1(tmp_path: Path, here: Path, failing: Says
 
 
 def test_python_gets_the_same_errors(only: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"seed": None, "workers": 0, "report": lambda *_: None}
+    given: dict[str, Any] = {"seed": None, "workers": 0, "report": lambda *_: None, "say": print}
     for kind, rows, out, told in (
         ("expret", 9, "a", "unknown kind 'expret'; did you mean 'expert'?"),
         ("expert", 1, "a", "rows must be at least 2, given 1"),

@@ -280,8 +280,9 @@ def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--kind",
         metavar="KIND",
         required=True,
-        help="expert: what its last policy does; medium: what one does that is a third as good "
-        "(the run needs --keep-policies); medium-expert: half of each; replay: what the run did",
+        help="expert: what its last policy does; medium: what a kept one does that is about a "
+        "third as good (needs --keep-policies); medium-expert: half of each; replay: what the run "
+        "did",
     )
     record.add_argument("--rows", metavar="N", required=True, help="transitions")
     record.add_argument("--seed", metavar="N", help="of the run (default: its first)")
@@ -472,6 +473,7 @@ def _dataset_record(options: argparse.Namespace) -> int:
             seed=None if options.seed is None else parse("seed", options.seed, int),
             workers=workers,
             report=report,
+            say=lambda text: print(text, file=sys.stderr, flush=True),
         )
     print(out)
     return 0

@@ -53,9 +53,17 @@ class Recorded:
 
 
 def record(
-    run: Path, kind: str, rows: int, out: Path, *, seed: int | None, workers: int, report: Report
+    run: Path,
+    kind: str,
+    rows: int,
+    out: Path,
+    *,
+    seed: int | None,
+    workers: int,
+    report: Report,
+    say: Callable[[str], None],
 ) -> None:
-    """Writes a dataset of `rows` transitions; see KINDS."""
+    """Writes a dataset of `rows` transitions, see KINDS, and says whose they are."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     if rows < 2:
@@ -66,7 +74,7 @@ def record(
         raise InputError(f"{out.parent} is not a folder")
     known = origin(run)
     seed = known.first_seed if seed is None else seed
-    source = Source(run, seed, workers, report)
+    source = Source(run, seed, workers, report, say)
     found, steps = KINDS[kind](source, rows)
     spec = source.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -87,6 +95,7 @@ def record(
             "algorithm": known.algorithm,
             "seed": seed,
             "policy_steps": steps,
+            "policies": "; ".join(source.told),
             "action_low": spec.action_low,
             "action_high": spec.action_high,
         },
@@ -96,8 +105,12 @@ def record(
 class Source:
     """A run's seed as a source of transitions."""
 
-    def __init__(self, run: Path, seed: int, workers: int, report: Report) -> None:
+    def __init__(
+        self, run: Path, seed: int, workers: int, report: Report, say: Callable[[str], None]
+    ) -> None:
         self.run, self.seed, self.workers, self.report = run, seed, workers, report
+        self._say = say
+        self.told: list[str] = []  # whose transitions they are
         self.policy = policies.load(run, seed)
         self.steps = self._policy_steps()
 
@@ -153,8 +166,20 @@ class Source:
             players.close()
         return Recorded(np.concatenate(parts), _flags(rows, ends))
 
+    def _tell(self, text: str) -> None:
+        self.told.append(text)
+        self._say(text)
+
+    def expert(self) -> tuple[policies.Policy, int]:
+        """The last policy."""
+        self._tell(f"expert: the policy of step {self.steps:,}, the run's last")
+        return self.policy, self.steps
+
     def medium(self) -> tuple[policies.Policy, int]:
-        """The kept policy whose evaluation is nearest to a third of the run's best."""
+        """The kept policy whose evaluation is nearest to a third of the way to the run's best.
+
+        One that never learned, or is no better for it, is the last resort.
+        """
         kept = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdigit()}
         scores = self._table("evaluations.csv").groupby("step")["return"].mean()
         known = sorted(step for step in kept if step in scores.index)
@@ -162,10 +187,23 @@ class Source:
             raise InputError(
                 f"{self.run} kept no policies of its middle: train it with --keep-policies"
             )
-        lowest, best = scores.iloc[0], scores.max()
-        wanted = lowest + MEDIUM * (best - lowest)
-        step = min(known, key=lambda s: abs(scores[s] - wanted))
-        return policies.load(kept[step], self.seed), step
+        first, best = scores.iloc[0], scores.max()
+        wanted = first + MEDIUM * (best - first)
+        found = {step: policies.load(kept[step], self.seed) for step in known}
+        untrained = found[known[0]].flat
+        step = min(
+            known,
+            key=lambda s: (
+                np.array_equal(found[s].flat, untrained),  # a checkpoint may stay the first one
+                scores[s] <= first,
+                abs(scores[s] - wanted),
+            ),
+        )
+        self._tell(
+            f"medium: the policy of step {step:,}, return {scores[step]:,.1f} "
+            f"(untrained {first:,.1f}, best {best:,.1f})"
+        )
+        return found[step], step
 
     def replayed(self, rows: int) -> Recorded:
         """What the run did, from its first step on, as its last snapshot holds it."""
@@ -184,13 +222,15 @@ class Source:
                 f"{self.run} holds the last {have:,} transitions of seed {self.seed}, which made "
                 f"{added:,}; asked for are the first {rows:,}"
             )
+        self._tell(f"replay: the run's first {rows:,} steps")
         found = np.concatenate(parts)[:rows]
         last = self._table("episodes.csv")["step"].to_numpy() - 1
         return Recorded(found, _flags(rows, [*last[last < rows], rows - 1]))
 
 
 def _expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    return source.played(source.policy, rows, FIRST_EPISODE), [source.steps]
+    policy, step = source.expert()
+    return source.played(policy, rows, FIRST_EPISODE), [step]
 
 
 def _medium(source: Source, rows: int) -> tuple[Recorded, list[int]]:
@@ -206,10 +246,10 @@ def _medium_expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
     half = rows // 2
     if half < 2:
         raise InputError(f"rows must be at least 4, two of either policy, given {rows}")
-    policy, step = source.medium()
-    medium = source.played(policy, half, FIRST_EPISODE, after=rows - half)
-    expert = source.played(source.policy, rows - half, 2 * FIRST_EPISODE, before=half)
-    return medium + expert, [step, source.steps]
+    (middling, middle), (last, end) = source.medium(), source.expert()
+    medium = source.played(middling, half, FIRST_EPISODE, after=rows - half)
+    expert = source.played(last, rows - half, 2 * FIRST_EPISODE, before=half)
+    return medium + expert, [middle, end]
 
 
 # What a kind of dataset holds, and the steps of the policies in it.
