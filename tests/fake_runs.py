@@ -22,9 +22,14 @@ def write_run(
     seeds: Sequence[int] | None = None,
     values: Mapping[int, Sequence[float]] | None = None,
     seconds: float | None = 600.0,
+    learned: tuple[float, int] | None = None,
+    hardware: Mapping[str, Any] | None = None,
     changed: Mapping[str, Any] | None = None,
 ) -> Path:
-    """`returns`: a seed's evaluations at 0, `every`, …, two episodes each, 1 above and below."""
+    """`returns`: a seed's evaluations at 0, `every`, …, two episodes each, 1 above and below.
+
+    `learned`: seconds, and how many updates of all seeds took them.
+    """
     folder.mkdir(parents=True)
     length = max((len(own) for own in returns.values()), default=1)
     config = {
@@ -45,7 +50,7 @@ def write_run(
         if dataset
         else None,
         "versions": VERSIONS,
-        "hardware": {"cores": 2, "gpu": None},
+        "hardware": dict(hardware or {"cores": 2, "gpu": None}),
         "command": f"td7 train {algorithm}",
         "started": "2026-01-01T00:00:00+0000",
     }
@@ -61,5 +66,6 @@ def write_run(
         text = "\n".join(["seed,step,update,policy_value", *rows])
         (folder / "metrics.csv").write_text(text + "\n")
     if seconds is not None:
-        (folder / "timings.csv").write_text(f"phase,seconds,times\ntotal,{seconds},1\n")
+        learn = f"learn,{learned[0]},{learned[1]}\n" if learned else ""
+        (folder / "timings.csv").write_text(f"phase,seconds,times\n{learn}total,{seconds},1\n")
     return folder

@@ -1,6 +1,7 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,12 +165,30 @@ def test_a_unit_ends_where_targets_or_noise_do(monkeypatch: pytest.MonkeyPatch) 
     assert steps == [[10, 7, 0], [15, 14, 0], [20, 15, 0], [30, 20, 0]]
 
 
+READS_THE_TRAINED_ENCODER = (
+    replace(SMALL, fixed_embeddings=False),
+    replace(SMALL, encoder_training="end_to_end"),
+)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("config", [SMALL, READS_THE_TRAINED_ENCODER[1]])
+def test_compiled_stage_by_stage_is_eager(config: TD7Config) -> None:
+    """As on a GPU, where a critic step's two halves are compiled apart."""
+    staged, eager = build("eager", "cpu", config=config), build("eager", "cpu", config=config)
+    staged.learner.wrap_stages(engine_module._compiled)
+    for engine in (staged, eager):
+        run(engine, (23, 7, 2))
+    check_close(staged, eager, 1e-9)
+
+
 @needs_gpu
 @pytest.mark.gpu
-def test_a_graph_is_eager_on_a_gpu() -> None:
+@pytest.mark.parametrize("config", [SMALL, *READS_THE_TRAINED_ENCODER])
+def test_a_graph_is_eager_on_a_gpu(config: TD7Config) -> None:
     """Members with other counts and phases, over target copies; a race would show here."""
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 0.05)):
-        graph, eager = build("graph", "cuda", dtype), build("eager", "cuda", dtype)
+        graph, eager = (build(mode, "cuda", dtype, config=config) for mode in ("graph", "eager"))
         for wanted in ((37, 20, 0), (13, 30, 55), (21, 20, 15)):
             run(graph, wanted)
             run(eager, wanted)
@@ -209,9 +228,10 @@ def test_masked_members_stay_bit_identical_in_a_graph() -> None:
 
 @needs_gpu
 @pytest.mark.gpu
-def test_a_gpu_repeats_itself_bit_for_bit() -> None:
+@pytest.mark.parametrize("fixed_embeddings", [True, False])
+def test_a_gpu_repeats_itself_bit_for_bit(fixed_embeddings: bool) -> None:
     """Ten members at the paper's sizes in float32, however their updates are divided."""
-    config = TD7Config(target_every=20)
+    config = TD7Config(target_every=20, fixed_embeddings=fixed_embeddings)
     once, again = (build("graph", "cuda", torch.float32, 10, config=config) for _ in range(2))
     counts = range(30, 60, 3)
     run(once, counts)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file
 import td7
 import toys
 from folders import SMALL, contents, differences, newest, results, rows
-from td7 import runs
+from td7 import evaluation, runs
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.asynchronous import AsynchronousTraining
 from td7.collection import AnyTask, EpisodeTask, EvaluationTask
@@ -428,7 +429,9 @@ def test_metrics(longer: Path) -> None:
 
 def test_timings(longer: Path) -> None:
     timings = pd.read_csv(longer / "timings.csv").set_index("phase")
-    assert list(timings.index) == ["setup", "collect", "evaluate", "update", "snapshot", "total"]
+    assert list(timings.index) == [
+        *("setup", "collect", "evaluate", "update", "snapshot", "learn", "total")
+    ]
     assert list(timings.columns) == ["seconds", "times"]
     run = td7.Run(longer)
     assert timings["times"]["evaluate"] == len(run.evaluations) / 2
@@ -436,6 +439,30 @@ def test_timings(longer: Path) -> None:
     assert timings["seconds"]["update"] > 0
     parts = timings["seconds"][["collect", "evaluate", "update"]].sum()
     assert timings["seconds"]["total"] >= 0.99 * parts
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_what_learning_takes_is_timed_from_half_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: str
+) -> None:
+    """Evaluations take much longer here, and do not count; nor do the first ten updates."""
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        time.sleep(0.2)
+        return evaluation.evaluate(*arguments, **options)
+
+    monkeypatch.setattr("td7.collection.evaluate", slow)
+    run = train(tmp_path / "run", steps=100, set={**SMALL, "checkpoints": checkpoints})
+    timings = pd.read_csv(run.path / "timings.csv").set_index("phase")
+    evaluations = timings["times"]["evaluate"]
+    assert timings["seconds"]["evaluate"] > 0.2 * evaluations
+    others = timings["seconds"]["total"] - timings["seconds"]["evaluate"]
+    assert 0 < timings["seconds"]["learn"] < others
+    seeds = run.evaluations["seed"].nunique()
+    updates = timings["times"]["learn"]
+    assert 0 < updates <= seeds * 50
+    if checkpoints == "none":  # one a step; the look that begins it is after step 50
+        assert updates == seeds * 50
 
 
 def test_the_snapshot_holds_every_tensor(longer: Path) -> None:

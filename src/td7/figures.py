@@ -3,28 +3,33 @@
 A label has the same colour and line style in every figure; styles alone tell lines apart in grey.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from td7.results import Result, known
-from td7.statistics import smoothed
+from td7.statistics import Aligned, normalised, smoothed
 from td7.tables import DROP_WINDOWS, Table, drop_shares
 
 FORMATS = ("svg", "png", "pdf")
 WINDOW = 10  # evaluations, the paper's
 LONGEST_LINE = 40  # characters of a label
+LONGEST_TITLE = 34  # characters of a panel's
+SEEDS_SHOWN = 5  # a line each, the paper's
 PANELS = 5  # a row, as in the paper
 MOST_BARS = 60
 MOST_LINES = 7  # a panel; with more rows, a figure a group
 
 # Colours that people with any colour vision can tell apart (Okabe and Ito's, darkened where pale).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b8578c", "#946b00", "#2a2a2a", "#7a5cc2", "#5b8a00")
+_HATCHES = ("", "///", "...", "xx", "\\\\\\")
+PAPER = "paper, one seed"
 _Dashes = tuple[float, ...]
 _AGENT_DASHES: tuple[_Dashes, ...] = ((), (5, 1.5), (1.2, 1.2), (6, 1.5, 1.2, 1.5), (9, 3))
 _ROW_DASHES: tuple[_Dashes, ...] = (
@@ -75,13 +80,12 @@ def figures(
         for part, own in parts(name, labels).items():
             chosen = [result for result in shown if result.label in own]
             yield f"{name}-curves{part}", curves(name, chosen)
-        if name == "extrapolation" and any(result.values is not None for result in shown):
-            yield f"{name}-values", extrapolation(name, shown)
-        if name == "online" and any(result.seconds for result in shown):
-            timed = [result for result in shown if result.seconds]
-            yield f"{name}-time-curves", curves(name, timed, by_time=True)
+        for kind, draw_own in DRAWN.get(name, {}).items():
+            figure = draw_own(name, shown)
+            if figure is not None:
+                yield f"{name}-{kind}", figure
     for table in tables:
-        draw = {"losses": loss_bars, "runtime": runtime_bars}.get(table.kind)
+        draw = {"losses": loss_bars, "speed": speed_bars}.get(table.kind)
         if draw and len(table.records) <= MOST_BARS:
             yield table.name, draw(table)
         if table.kind == "drops":
@@ -126,12 +130,12 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
-def _panels(count: int, rows: int = 1) -> tuple[Any, list[Any]]:
+def _panels(count: int) -> tuple[Any, list[Any]]:
     """A figure and its axes, at most PANELS side by side."""
     columns = min(PANELS, count)
-    lines = -(-count // PANELS) * rows
+    lines = -(-count // PANELS)
     figure = _figure(max(4.6, 2.9 * columns + 0.4), 2.5 * lines + 0.9)
-    axes = [figure.add_subplot(lines, columns, i + 1) for i in range(count * rows)]
+    axes = [figure.add_subplot(lines, columns, i + 1) for i in range(count)]
     for one in axes:
         _plain(one)
     return figure, axes
@@ -204,15 +208,15 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
             values = smoothed(result.curves.values, WINDOW)
             x = np.array(result.curves.steps) / unit
             if by_time:
-                x = x / result.steps * (result.seconds or 0.0) / 60
+                x = x * (result.seconds_a_step or 0.0) / 60
             look = style(study, result.label)
             mean = values.mean(axis=0)
             one.plot(x, mean, label=result.label, **_lines(look))
             if len(values) > 1:
                 wide = _spread(values)
                 one.fill_between(x, mean - wide, mean + wide, color=look.colour, alpha=0.15, lw=0)
-        data = "" if not own[0].data or own[0].data == "D4RL" else f"\n({own[0].data})"
-        one.set_title(f"{place}{data}", fontsize=10)
+        data = "" if not own[0].data or own[0].data == "D4RL" else f" ({own[0].data})"
+        one.set_title(fill(f"{place}{data}", LONGEST_TITLE), fontsize=10)
         one.margins(x=0.01)
     for one in axes[::PANELS]:
         one.set_ylabel(f"{results[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
@@ -220,9 +224,83 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
     return figure
 
 
-def extrapolation(study: str, results: Sequence[Result]) -> Any:
+def time_curves(study: str, results: Sequence[Result]) -> Any | None:
+    """The same over minutes, at each run's seconds a step."""
+    timed = [result for result in results if result.seconds_a_step is not None]
+    return curves(study, timed, by_time=True) if timed else None
+
+
+def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
+    """One panel a task: single seeds of the study's first rows, neither averaged nor smoothed."""
+    rows = known(study).rows
+    shown = [r for r in results if r.label in rows and rows[r.label].group == "Default"]
+    if not shown:
+        return None
+    places = list(dict.fromkeys(result.place for result in shown))
+    figure, axes = _panels(len(places))
+    for one, place in zip(axes, places, strict=True):
+        own = [r for r in shown if r.place == place]
+        unit = _units(one, max(r.last or 0 for r in own), own[0].counted)
+        for result in own:
+            if result.curves is None:
+                continue
+            look = {**_lines(style(study, result.label)), "linewidth": 0.8}
+            x = np.array(result.curves.steps) / unit
+            for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
+                one.plot(x, values, label=result.label if i == 0 else None, **look)
+        one.set_title(place, fontsize=10)
+    for one in axes[::PANELS]:
+        one.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
+    _legend(figure, axes)
+    return figure
+
+
+def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
+    """Means over tasks, in shares of what the study's first row comes to in the end."""
+    by_row: dict[str, dict[str, Aligned]] = {}
+    for result in results:
+        if result.curves is not None:
+            by_row.setdefault(result.label, {})[result.place] = result.curves
+    reference = by_row.get(next(iter(known(study).rows), ""), {})
+    tasks = [task for task in reference if all(task in own for own in by_row.values())]
+    ends = np.array([reference[task].values[:, -1].mean() for task in tasks])
+    if not tasks or (ends <= 0).any():
+        return None
+    figure = _figure(4.6, 3.6)
+    axes = figure.add_subplot()
+    _plain(axes)
+    unit = _units(axes, max(reference[task].steps[-1] for task in tasks), "time steps")
+    for label, own in by_row.items():
+        curves_ = [own[task] for task in tasks]
+        seeds = sorted(set.intersection(*(set(c.seeds) for c in curves_)))
+        steps = sorted(set.intersection(*(set(c.steps) for c in curves_)))
+        if not seeds or not steps:
+            continue
+        scores = [
+            smoothed(c.values, WINDOW)[[c.seeds.index(seed) for seed in seeds]][
+                :, [c.steps.index(step) for step in steps]
+            ]
+            for c in curves_
+        ]
+        shares = [normalised(at.T, ends) for at in np.stack(scores).transpose(2, 0, 1)]
+        mean = np.array([share.mean for share in shares])
+        look = style(study, label)
+        x = np.array(steps) / unit
+        axes.plot(x, mean, label=label, **_lines(look))
+        if len(seeds) > 1:
+            wide = np.array([share.interval for share in shares])
+            axes.fill_between(x, mean - wide, mean + wide, color=look.colour, alpha=0.15, lw=0)
+    axes.set_ylabel(f"share of {next(iter(known(study).rows))}'s last return", fontsize=8)
+    axes.set_title(f"mean of {len(tasks)} task{'s' * (len(tasks) > 1)}", fontsize=10)
+    _legend(figure, [axes])
+    return figure
+
+
+def extrapolation(study: str, results: Sequence[Result]) -> Any | None:
     """A column a row of the study: returns above, value estimates below, a line a seed."""
     shown = [r for r in results if r.values is not None and r.curves]
+    if not shown:
+        return None
     columns = min(6, len(shown))
     bands = -(-len(shown) // 6)
     figure = _figure(2.4 * columns + 0.5, 3.9 * bands + 0.3)
@@ -278,53 +356,98 @@ def loss_bars(table: Table) -> Any:
     return figure
 
 
-def runtime_bars(table: Table) -> Any:
-    """Minutes for 1M steps: all seeds together, a seed, and the paper's."""
-    records = table.records
-    figure = _figure(7.2, 0.46 * len(records) + 1.4)
+class Bar(NamedTuple):
+    y: float
+    minutes: float
+    whose: str
+    words: str
+
+
+def speed_bars(table: Table) -> Any:
+    """Minutes for 1M steps, a group of bars a row: all seeds together, and the paper's for one."""
+    places = list(dict.fromkeys(str(record["place"]) for record in table.records))
+    bars: list[Bar] = []
+    ticks: dict[str, float] = {}
+    y = 0.0
+    for row, own in groupby(table.records, key=lambda record: str(record["row"])):
+        records = list(own)
+        begin = y
+        for record in records:
+            minutes, seeds = _float(record["minutes_a_million_steps"]), int(str(record["seeds"]))
+            each = f", {minutes / seeds:.1f} a seed" if seeds > 1 else ""
+            bars.append(Bar(y, minutes, str(record["place"]), f"{minutes:.1f}{each}"))
+            y -= 1
+        there = [r["paper_minutes"] for r in records if r["paper_minutes"] is not None]
+        if there:
+            bars.append(Bar(y, _float(there[0]), PAPER, f"{_float(there[0]):.0f}"))
+            y -= 1
+        ticks[wrapped(row)] = (begin + y + 1) / 2
+        y -= 0.6
+    figure = _figure(7.2, 0.24 * -y + 1.5)
     axes = figure.add_subplot()
     _plain(axes)
     axes.grid(axis="y", visible=False)
-    y = np.arange(len(records))[::-1]
-    for offset, field, colour, word in (
-        (0.26, "minutes_a_million_steps", "#0072b2", "here, all seeds together"),
-        (0.0, "minutes_a_million_steps_and_seed", "#8ecae6", "here, divided by seeds"),
-        (-0.26, "paper_minutes", "#bdbdbd", "paper, one seed"),
-    ):
-        numbers = [_float(record[field]) for record in records]
-        bars = axes.barh(y + offset, numbers, 0.25, color=colour, label=word, edgecolor="#444")
-        words = [f"{number:.1f}" if np.isfinite(number) else "" for number in numbers]
-        axes.bar_label(bars, words, padding=3, fontsize=7)
-    labels = [wrapped(f"{r['row']}, {r['place']}, {r['seeds']} seeds") for r in records]
-    axes.set_yticks(y, labels, fontsize=8)
-    axes.set_ylim(-0.6, len(records) - 0.4)
-    axes.margins(x=0.12)
-    axes.set_xlabel("minutes for 1M steps", fontsize=9)
-    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
+    for i, place in enumerate([*places, PAPER]):
+        mine = [bar for bar in bars if bar.whose == place]
+        if not mine:
+            continue
+        look = "#bdbdbd" if place == PAPER else _COLOURS[i % len(_COLOURS)]
+        hatch = "" if place == PAPER else _HATCHES[i % len(_HATCHES)]
+        drawn = axes.barh(
+            [bar.y for bar in mine],
+            [bar.minutes for bar in mine],
+            0.9,
+            color=look,
+            hatch=hatch,
+            label=wrapped(place),
+            edgecolor="#ffffff" if hatch else "#444444",
+            lw=0.4,
+        )
+        axes.bar_label(drawn, [bar.words for bar in mine], padding=3, fontsize=7)
+    axes.set_yticks(list(ticks.values()), list(ticks), fontsize=8)
+    axes.margins(x=0.25, y=0.02)
+    numbers = [bar.minutes for bar in bars]
+    if max(numbers) > 100 * min(numbers):
+        axes.set_xscale("log")
+    axes.set_xlabel("minutes for 1M steps, all seeds together", fontsize=9)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     return figure
 
 
 def drops_figure(study: str, results: Sequence[Result]) -> Any:
-    """One panel a task: how many evaluations are followed by a drop, by its size."""
+    """One panel a task and window: how many evaluations are followed by a drop, by its size."""
     percents = np.arange(0, 100, 2)
     by_place: dict[str, list[tuple[Result, Mapping[int, Sequence[float]]]]] = {}
     for result in results:
         found = drop_shares(result, percents.tolist(), [])
         if found:
             by_place.setdefault(result.place, []).append((result, found))
-    figure, axes = _panels(len(by_place))
-    for one, (place, own) in zip(axes, by_place.items(), strict=True):
-        within = max(w for w in DROP_WINDOWS if all(w in shares for _, shares in own))
+    windows = [w for w in DROP_WINDOWS if any(w in f for own in by_place.values() for _, f in own)]
+    figure, axes = _panels(len(by_place) * len(windows))
+    pairs = [(place, own, within) for within in windows for place, own in by_place.items()]
+    for one, (place, own, within) in zip(axes, pairs, strict=True):
         for result, shares in own:
-            look = _lines(style(study, result.label))
-            one.plot(percents, shares[within], label=result.label, **look)
+            if within in shares:
+                look = _lines(style(study, result.label))
+                one.plot(percents, shares[within], label=result.label, **look)
         one.set_title(place, fontsize=10)
-        one.set_xlabel(f"drop of more than … % within {within} evaluations", fontsize=8)
+        one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)
         one.set_ylim(-3, 103)
     for one in axes[::PANELS]:
         one.set_ylabel("% of evaluations", fontsize=9)
     _legend(figure, axes)
     return figure
+
+
+Draw = Callable[[str, Sequence[Result]], Any | None]
+# What a study has besides curves, and the bars of its tables.
+DRAWN: Mapping[str, Mapping[str, Draw]] = {
+    "online": {"time-curves": time_curves},
+    "extrapolation": {"values": extrapolation},
+    "checkpoints": {"seeds": seed_curves},
+    "ablation-main": {"normalised": normalised_curves},
+    "runtime": {"time-curves": time_curves},
+}
 
 
 def _float(value: Any, missing: float = float("nan")) -> float:

@@ -13,6 +13,7 @@ from td7.streams import Stream, generator
 from td7.targets import assign
 
 Results = tuple[Any, ...]  # a loss [S], then whatever else: tensors, or dictionaries of them
+Gradients = Callable[[], Parameters]  # of a loss that is known already; to be asked for once
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
 
@@ -72,9 +73,16 @@ class Trained:
 
     def descend(self, loss: Callable[[Parameters], Results], active: Tensor | None) -> Results:
         """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it."""
-        gradients, results = _gradients(loss, self.parameters)
-        self._step(flatten(self.layout, gradients), active)
+        results, gradients = self.begin(loss)
+        self.step(gradients(), active)
         return results
+
+    def begin(self, loss: Callable[[Parameters], Results]) -> tuple[Results, Gradients]:
+        """The first half of `descend`: `step` with what the second tells is the other."""
+        return _differentiated(loss, self.parameters)
+
+    def step(self, gradients: Parameters, active: Tensor | None) -> None:
+        self._step(flatten(self.layout, gradients), active)
 
     def _step(self, gradient: Tensor, active: Tensor | None) -> None:
         """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
@@ -118,16 +126,17 @@ def descend_together(
 ) -> Results:
     """As `Trained.descend`, of groups whose parameters have other names, on one loss."""
     parameters = {name: tensor for group in groups for name, tensor in group.parameters.items()}
-    gradients, results = _gradients(loss, parameters)
+    results, gradients = _differentiated(loss, parameters)
+    found = gradients()
     for group in groups:
-        group._step(flatten(group.layout, gradients), active)
+        group.step(found, active)
     return results
 
 
-def _gradients(
+def _differentiated(
     loss: Callable[[Parameters], Results], parameters: Parameters
-) -> tuple[Parameters, Results]:
-    """The gradient of `loss(...)[0]`, summed over members, and all that `loss` gave back.
+) -> tuple[Results, Gradients]:
+    """All that `loss` gives, and the gradient of `loss(...)[0]`, summed over members.
 
     Members share no parameter, so the gradient of the sum is each member's own.
     """
@@ -139,21 +148,25 @@ def _gradients(
             return results[0].sum(), results
 
         gradients, results = torch.func.grad(total, has_aux=True)(parameters)
-        return gradients, results
+        return results, lambda: gradients
     # The compiler cannot see through autograd.grad; uncompiled, it takes a sixth less time.
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
     with torch.enable_grad():
         results = loss(leaves)
+        total_loss = results[0].sum()
+
+    def backward() -> Parameters:
         # A batch norm's running mean and variance are not trained: their gradient is 0.
-        found = torch.autograd.grad(results[0].sum(), list(leaves.values()), materialize_grads=True)
-    gradients = dict(zip(leaves, found, strict=True))
-    return gradients, tuple(map(_detached, results))
+        found = torch.autograd.grad(total_loss, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, found, strict=True))
+
+    return tuple(map(detached, results)), backward
 
 
-def _detached(result: Any) -> Any:
+def detached(result: Any) -> Any:
     """Tensors, and dictionaries and tuples of them, without their gradients."""
     if isinstance(result, dict):
-        return {name: _detached(value) for name, value in result.items()}
+        return {name: detached(value) for name, value in result.items()}
     if isinstance(result, tuple):
-        return tuple(map(_detached, result))
-    return result.detach()
+        return tuple(map(detached, result))
+    return result if result is None else result.detach()

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from td7.figures import style
-from td7.results import D4RL, Findings, Result, known
-from td7.tables import Table, as_csv, machine_of
+from td7.results import D4RL, Findings, Result, known, machine_of
+from td7.tables import Table, as_csv
 
 TITLE = "TD7: results beside the paper's"
 MANY_NOTES = 20

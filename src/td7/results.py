@@ -34,7 +34,8 @@ class Result:
     folder: Path
     study: str
     label: str  # of the row, as the paper prints it
-    place: str  # a task's id, or a dataset's name
+    where: str  # a task's id, or a dataset's name
+    place: str  # the same; with machine and number of seeds, where a study is about those
     task: str
     data: str  # where given data come from; "" if the run collected its own
     seeds: tuple[int, ...]  # that have evaluations
@@ -42,6 +43,7 @@ class Result:
     curves: Aligned | None  # mean return (offline: D4RL's score) of an evaluation
     values: NDArray[np.float64] | None  # the value estimate at each of them; nan before the first
     seconds: float | None  # of all seeds together, if the run is finished
+    learning_seconds: float | None  # of a step, all seeds together, once under way; as timed
     finished: bool  # every seed has its last evaluation
     config: Mapping[str, Any]
     notes: tuple[str, ...]  # what is not as it should be
@@ -64,6 +66,13 @@ class Result:
         if self.curves is None or step not in self.curves.steps:
             return None
         return np.asarray(self.curves.values[:, self.curves.steps.index(step)])
+
+    @property
+    def seconds_a_step(self) -> float | None:
+        """All seeds together: once under way, or where that was not timed, of the whole run."""
+        if self.learning_seconds is not None:
+            return self.learning_seconds
+        return None if self.seconds is None else self.seconds / self.steps
 
     @property
     def last(self) -> int | None:
@@ -141,7 +150,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
     request = read_request(out)
     if request is None:
         return []
-    begun = {(r.label, r.place): r for r in results if out in r.folder.parents}
+    begun = {(r.label, r.where): r for r in results if out in r.folder.parents}
     failed = failures(out)
     lines = [f"{request.name}: {name} failed: {error}" for name, error in failed.items()]
     chosen = known(request.name)
@@ -184,7 +193,7 @@ def read_run(folder: Path) -> Result:
         if min(steps, every) < 1:
             raise ValueError(f"steps {steps}, evaluate_every {every}")
         study, label, notes = _row(config)
-        place, data = _origin(given) if given else (task, "")
+        where, data = _origin(given) if given else (task, "")
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
     curves = _curves(folder, config, task if data else "", notes)
@@ -208,14 +217,15 @@ def read_run(folder: Path) -> Result:
         folder,
         study,
         label,
-        place,
+        where,
+        _setting(where, config) if known(study).times_machines else where,
         task,
         data,
         curves.seeds if curves else (),
         steps,
         curves,
         _values(folder, curves, notes) if curves else None,
-        _seconds(folder, notes) if finished else None,
+        *(_seconds(folder, config, notes) if finished else (None, None)),
         finished,
         config,
         tuple(notes),
@@ -360,13 +370,34 @@ def _table(file: Path, columns: Sequence[str], notes: list[str]) -> pd.DataFrame
     return rows
 
 
-def _seconds(folder: Path, notes: list[str]) -> float | None:
+def _seconds(
+    folder: Path, config: Mapping[str, Any], notes: list[str]
+) -> tuple[float | None, float | None]:
+    """Of the whole run, and of a step of all seeds once under way: there is one update a step."""
     try:
-        phases = pd.read_csv(folder / "timings.csv").set_index("phase")["seconds"]
-        return float(phases["total"])
+        phases = pd.read_csv(folder / "timings.csv").set_index("phase")
+        total = float(phases["seconds"]["total"])
+        learn = phases.reindex(["learn"]).fillna(0.0).iloc[0]
+        updates = float(learn["times"]) / len(config["seeds"])
+        return total, float(learn["seconds"]) / updates if updates else None
     except (OSError, ValueError, KeyError):
         notes.append("no total in timings.csv")
-        return None
+        return None, None
+
+
+def machine_of(config: Mapping[str, Any]) -> str:
+    hardware = config.get("hardware")
+    if not isinstance(hardware, Mapping):
+        return "unknown"
+    parts = [str(hardware[n]) for n in ("gpu", "cpu") if hardware.get(n)]
+    if hardware.get("cores"):
+        parts.append(f"{hardware['cores']} cores")
+    return ", ".join(parts) or "unknown"
+
+
+def _setting(where: str, config: Mapping[str, Any]) -> str:
+    count = len(config["seeds"])
+    return f"{where}, {count} seed{'s' * (count > 1)} on {machine_of(config)}"
 
 
 # -- several runs --------------------------------------------------------------------------------
@@ -422,6 +453,8 @@ def _pool(a: Result, b: Result) -> Result:
         values = np.concatenate(parts)
     told = f"seeds of {a.folder} and of {b.folder} are pooled"
     seconds = None if a.seconds is None or b.seconds is None else a.seconds + b.seconds
+    pair = (a.learning_seconds, b.learning_seconds)  # one run after the other
+    slower = None if pair[0] is None or pair[1] is None else pair[0] + pair[1]
     return replace(
         a,
         seeds=pooled.seeds,
@@ -429,6 +462,7 @@ def _pool(a: Result, b: Result) -> Result:
         curves=pooled,
         values=values,
         seconds=seconds,
+        learning_seconds=slower,
         finished=a.finished and b.finished,
         notes=(*a.notes, *b.notes, *pooled.left_out, told),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7 import paper
-from td7.results import D4RL, Result, known
+from td7.results import D4RL, Result, known, machine_of
 from td7.statistics import (
     Sample,
     drops,
@@ -567,8 +567,8 @@ def _counted(result: Result, within: int) -> int:
     return int(seeds * (evaluations - within))
 
 
-def runtime(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Minutes of every finished run, beside the paper's for one seed and 1M steps."""
+def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """Minutes of every finished run, and for 1M steps beside the paper's."""
     del notes
     there = {
         (row["algorithm"], f"{row['environment']}-v4"): float(row["minutes"])
@@ -577,11 +577,12 @@ def runtime(study: Study, results: Sequence[Result], notes: list[str]) -> Table 
     records: list[Mapping[str, Value]] = []
     lines = []
     for result in results:
-        if result.seconds is None:
+        if result.seconds is None or result.seconds_a_step is None:
             continue
-        minutes = result.seconds / 60
-        million = minutes * 1_000_000 / result.steps
-        printed_minutes = there.get((result.label, result.place)) if not result.data else None
+        seeds = len(result.seeds)
+        minutes, million = result.seconds / 60, result.seconds_a_step * 1_000_000 / 60
+        printed_minutes = there.get((result.label, result.task)) if not result.data else None
+        under_way = result.learning_seconds is not None
         machine = machine_of(result.config)
         records.append(
             {
@@ -589,48 +590,50 @@ def runtime(study: Study, results: Sequence[Result], notes: list[str]) -> Table 
                 "row": result.label,
                 "place": result.place,
                 "steps": result.steps,
-                "seeds": len(result.seeds),
+                "seeds": seeds,
                 "minutes": minutes,
+                "milliseconds_a_step": 1e3 * result.seconds_a_step,
+                "timed_under_way": under_way,
                 "minutes_a_million_steps": million,
-                "minutes_a_million_steps_and_seed": million / len(result.seeds),
+                "minutes_a_million_steps_and_seed": million / seeds,
                 "paper_minutes": printed_minutes,
                 "machine": machine,
             }
         )
-        words = (result.label, result.place, f"{result.steps:,}", str(len(result.seeds)))
-        numbers = (minutes, million, million / len(result.seeds))
+        words = (result.label, result.where, f"{result.steps:,}", str(seeds), f"{minutes:.1f}")
+        step = f"{1e3 * result.seconds_a_step:.2f}"
+        by = "under way" if under_way else "whole run"
+        numbers = (f"{million:.1f}", f"{million / seeds:.1f}")
         said = "–" if printed_minutes is None else f"{printed_minutes:.0f}"
-        cells = (*words, *(f"{number:.1f}" for number in numbers), said, machine)
-        lines.append(tuple(Cell(word) for word in cells))
+        lines.append(tuple(Cell(word) for word in (*words, step, by, *numbers, said, machine)))
     caption = (
-        "Minutes by the clock, all seeds together, with evaluation and compiling; then for 1M "
-        "steps, and that a seed. The paper's: one seed, 1M steps, without evaluation, on "
+        "Minutes: of the whole run by the clock, all seeds together, with evaluation and "
+        "compiling. Then milliseconds of a step of all seeds, and the minutes that 1M steps take "
+        "at that rate, for all seeds and for each of them. Under way: timed in the second half of "
+        "the steps, without set-up, exploring at random, compiling and snapshots, and without "
+        "evaluation unless worker processes evaluate beside; whole run: of the minutes, in runs "
+        "that did not time it. The paper's: one seed, 1M steps, without evaluation, on "
         f"{paper.table('runtime')['hardware'].iloc[0]}."
     )
-    header = ("row", "task", "steps", "seeds", "minutes", "1M steps", "a seed", "paper", "on")
-    return _table(study, "runtime", f"Run time: {study.title}", caption, header, lines, records)
-
-
-def machine_of(config: Mapping[str, object]) -> str:
-    hardware = config.get("hardware")
-    if not isinstance(hardware, Mapping):
-        return "unknown"
-    parts = [str(hardware[n]) for n in ("gpu", "cpu") if hardware.get(n)]
-    if hardware.get("cores"):
-        parts.append(f"{hardware['cores']} cores")
-    return ", ".join(parts) or "unknown"
+    header = (
+        *("row", "task", "steps", "seeds", "minutes", "ms a step", "timed"),
+        *("1M steps", "a seed", "paper", "on"),
+    )
+    title = study.title if study.times_machines else f"Run time: {study.title}"
+    return _table(study, "speed", title, caption, header, lines, records)
 
 
 View = Callable[[Study, Sequence[Result], list[str]], Table | None]
-DEFAULT_VIEWS: tuple[View, ...] = (scores, runtime)
+DEFAULT_VIEWS: tuple[View, ...] = (scores, speed)
 VIEWS: Mapping[str, tuple[View, ...]] = {
-    "online": (scores, aggregates, falls, runtime),
-    "offline": (scores, aggregates, runtime),
-    "design": (scores, losses, aggregates, runtime),
-    "extrapolation": (scores, estimates, runtime),
-    "checkpoints": (scores, losses, aggregates, falls, runtime),
-    "ablation-main": (scores, losses, aggregates, runtime),
-    "ablation": (scores, losses, aggregates, runtime),
+    "online": (scores, aggregates, falls, speed),
+    "offline": (scores, aggregates, speed),
+    "design": (scores, losses, aggregates, speed),
+    "extrapolation": (scores, estimates, speed),
+    "checkpoints": (scores, losses, aggregates, falls, speed),
+    "ablation-main": (scores, losses, aggregates, speed),
+    "ablation": (scores, losses, aggregates, speed),
+    "runtime": (speed, scores),
 }
 
 

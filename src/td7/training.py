@@ -35,6 +35,7 @@ from td7.snapshots import Snapshot, Snapshots
 from td7.types import AnyFloat, RowLayout, Task, TaskSpec
 
 TWICE = 0.3  # seconds between signals that are two
+WARM = 10  # updates of every seed, after which all that compiles or captures has
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,13 @@ class Clock:
     """Where the time went: seconds and times a phase; worker processes count their own seconds."""
 
     def __init__(self) -> None:
-        phases = ("setup", "collect", "evaluate", "update", "snapshot", "total")
+        phases = ("setup", "collect", "evaluate", "update", "snapshot", "learn", "total")
         self.seconds = dict.fromkeys(phases, 0.0)
         self.times = dict.fromkeys(phases, 0)
 
-    def add(self, phase: str, seconds: float) -> None:
+    def add(self, phase: str, seconds: float, times: int = 1) -> None:
         self.seconds[phase] += seconds
-        self.times[phase] += 1
+        self.times[phase] += times
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -195,6 +196,9 @@ class Training(ABC):
             opened.callback(self.executor.close)
             self._restore(self.snapshots.load())
             self._opened = opened.pop_all()
+        self._evaluates_here = workers == 0
+        self._updates_before = list(self.engine.updates)
+        self._learned: tuple[float, int] | None = None  # when, updates of all seeds
         self._steps_before = sum(member.steps for member in self.members)
         self._started = self._counted = self._last_snapshot = time.monotonic()
 
@@ -205,6 +209,7 @@ class Training(ABC):
             with self._signals():
                 while not self._is_finished():
                     self._advance()
+                    self._time_learning()
                     self.progress.show(self.status)
                     self._snapshot_if_due()
                 self._save()
@@ -220,6 +225,32 @@ class Training(ABC):
 
     def close(self) -> None:
         self._opened.close()
+
+    def _time_learning(self) -> None:
+        """The phase "learn": seconds by the clock of all seeds' updates, and how many.
+
+        Of the second half of the steps, so that neither exploring at random nor compiling counts.
+        """
+        now, updates = self._learning_clock(), sum(self.engine.updates)
+        if self._learned is None:
+            if self._is_under_way():
+                self._learned = now, updates
+        elif updates > self._learned[1]:  # what follows the last update does not count
+            since, before = self._learned
+            self.clock.add("learn", now - since, updates - before)
+            self._learned = now, updates
+
+    def _learning_clock(self) -> float:
+        """Seconds; it stands still in snapshots, and in evaluations unless they run beside."""
+        still = self.clock.seconds["snapshot"]
+        if self._evaluates_here:
+            still += self.clock.seconds["evaluate"]
+        return time.perf_counter() - still
+
+    def _is_under_way(self) -> bool:
+        pairs = zip(self.engine.updates, self._updates_before, strict=True)
+        warm = all(now - before >= WARM for now, before in pairs)
+        return warm and all(2 * member.steps >= self.config.steps for member in self.members)
 
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending
@@ -391,8 +422,8 @@ class Training(ABC):
         self.engine.restore(saved["updates"])
         self._restore_own(snapshot.tensors)
         self._cut_tables_back(saved)
-        self.clock.seconds = dict(saved["seconds"])
-        self.clock.times = dict(saved["times"])
+        self.clock.seconds |= saved["seconds"]
+        self.clock.times |= saved["times"]
         for i, task in enumerate(saved["pending_evaluations"]):
             policy = snapshot.tensors[f"pending_evaluation.{i}"].numpy()
             self.executor.submit(EvaluationTask(**task, policy=policy))

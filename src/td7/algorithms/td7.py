@@ -29,7 +29,7 @@ from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
 from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
-from td7.optimisers import Results, Trained, descend_together, states, trained
+from td7.optimisers import Results, Trained, descend_together, detached, states, trained
 from td7.representations import Sale
 from td7.targets import assign, polyak
 from td7.types import Exploration, TaskSpec
@@ -269,26 +269,41 @@ class TD7(Learner):
     ) -> Tensor | None:
         """The paper's "TD7 Train Function", but for sampling and for the periodic copies."""
         target_noise = noise["target_policy"]
+        actors = active if actors is None else actors
         if self._trains_encoder:
             with self.lanes.beside("encoder", *batch, target_noise):
                 self._train_encoder(batch, target_noise, active)
         if self._waits_for_encoder:
             self.lanes.join("encoder")
+        priorities: Tensor | None
         if self._is_end_to_end:
             y = self._value_target(batch, target_noise, active)
             priorities = self._train_critic_and_encoder(batch, y, active)
+            if train_actor:
+                self._begin_actor(batch, self._embedded(batch), actors)
+            return priorities
+        with self.lanes.beside("embedding", *batch):
             x = self._embedded(batch)
-        else:
-            with self.lanes.beside("embedding", *batch):
-                x = self._embedded(batch)
-            y = self._value_target(batch, target_noise, active)
-            self.lanes.join("embedding")
-            priorities = self._train_critic(x, y, active)
-        if train_actor:
-            critic = self.lanes.kept(self.critic.flat)
-            with self.lanes.beside("actor", *batch, *x.values(), critic):
-                self._train_actor(batch, x, critic, active if actors is None else actors)
+        y = self._value_target(batch, target_noise, active)
+        self.lanes.join("embedding")
+        with self.lanes.beside("critic", y, *x.values()):
+            results, gradients = self.critic.begin(lambda critic: self._critic_loss(critic, x, y))
+        loss, q, priorities, statistics = results
+        self.lanes.join("critic")  # the priorities are all that the next update waits for
+        with self.lanes.beside("critic"):
+            self._step_critic(gradients(), statistics, loss, q, y, active)
+            if train_actor:
+                self._begin_actor(batch, x, actors)
         return priorities
+
+    def _begin_actor(self, batch: Batch, x: dict[str, Tensor], active: Tensor | None) -> None:
+        """Beside the next update, which goes on to write to what this reads."""
+        critic = self.lanes.kept(self.critic.flat)
+        encoder = self._read_encoder
+        if encoder is self.encoder.flat:
+            encoder = self.lanes.kept(encoder)
+        with self.lanes.beside("actor", *batch, *x.values(), encoder, critic):
+            self._train_actor(batch, x, encoder, critic, active)
 
     # -- the encoder ---------------------------------------------------------------------------
 
@@ -377,19 +392,28 @@ class TD7(Learner):
         return y
 
     @stage
-    def _train_critic(
-        self, x: dict[str, Tensor], y: Tensor, active: Tensor | None
-    ) -> Tensor | None:
-        """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; gives back LAP's priorities."""
+    def _critic_loss(self, critic: Parameters, x: dict[str, Tensor], y: Tensor) -> Results:
+        """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; their values; LAP's priorities."""
+        statistics: BatchStatistics = {}
+        q = apply(self.critic_network, critic, statistics, **x)
+        error = q - y.unsqueeze(1)
+        priorities = self.critic_loss.priority(error)
+        # Detached here, so that compiled alone it prepares no gradients that nobody asks for.
+        return self.critic_loss.loss(error), *detached((q, priorities, statistics))
 
-        def loss(critic: Parameters) -> Results:
-            statistics: BatchStatistics = {}
-            q = apply(self.critic_network, critic, statistics, **x)
-            return self.critic_loss.loss(q - y.unsqueeze(1)), q, statistics
-
-        critic_loss, q, statistics = self.critic.descend(loss, active)
+    @stage
+    def _step_critic(
+        self,
+        gradients: Parameters,
+        statistics: BatchStatistics,
+        loss: Tensor,
+        q: Tensor,
+        y: Tensor,
+        active: Tensor | None,
+    ) -> None:
+        self.critic.step(gradients, active)
         follow(self.critic.layout, self.critic.flat, statistics, active)
-        return self._after_critic(critic_loss, q, y, active)
+        self.record(active, critic_loss=loss, **critic_metrics(q, y, self.clip))
 
     @stage
     def _train_critic_and_encoder(
@@ -414,25 +438,23 @@ class TD7(Learner):
         follow(self.encoder.layout, self.encoder.flat, of_encoder, active)
         follow(self.critic.layout, self.critic.flat, of_critic, active)
         self.record(active, encoder_loss=encoder_loss)
-        return self._after_critic(critic_loss, q, y, active)
-
-    def _after_critic(
-        self, critic_loss: Tensor, q: Tensor, y: Tensor, active: Tensor | None
-    ) -> Tensor | None:
-        """Records what a critic step showed; gives back the batch's new priorities."""
-        error = q - y.unsqueeze(1)
         self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
-        return self.critic_loss.priority(error)
+        return self.critic_loss.priority(q - y.unsqueeze(1))
 
     # -- the actor -----------------------------------------------------------------------------
 
     @stage
     def _train_actor(
-        self, batch: Batch, x: dict[str, Tensor], critic_flat: Tensor, active: Tensor | None
+        self,
+        batch: Batch,
+        x: dict[str, Tensor],
+        encoder_flat: Tensor,
+        critic_flat: Tensor,
+        active: Tensor | None,
     ) -> None:
         """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean of both critics at a_pi = pi(z_t^s, s)."""
         c = self.config
-        encoder = unflatten(self.sale.layout, self._read_encoder)
+        encoder = unflatten(self.sale.layout, encoder_flat)
         critic = unflatten(self.critic.layout, critic_flat)
         zs = x.get("zs")
 

@@ -9,10 +9,14 @@ from td7.studies.design import DESIGN
 from td7.studies.extrapolation import EXTRAPOLATION
 from td7.studies.offline import OFFLINE
 from td7.studies.online import ONLINE
+from td7.studies.runtime import RUNTIME
 
 __all__ = ["STUDIES", "Row", "Study", "study", "variant"]
 
-_ALL = (ONLINE, OFFLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS, ABLATION_MAIN, ABLATION, BEYOND)
+_ALL = (
+    *(ONLINE, OFFLINE, DESIGN, EXTRAPOLATION, CHECKPOINTS),
+    *(ABLATION_MAIN, ABLATION, RUNTIME, BEYOND),
+)
 STUDIES = {s.name: s for s in _ALL}
 
 
