@@ -194,6 +194,7 @@ DATA = Dataset(
     source="none",
     name="metronome",
     task_id="Metronome-v0",
+    task_kwargs=None,
     layout=RowLayout(2, 1),
     bounds=ActionMap((-1.0,), (1.0,)),
     rows=_rows(),

@@ -20,11 +20,11 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from td7.datasets import Dataset, read, score, summary, write
+from td7.datasets import Dataset, other_task, read, score, summary, write
 from td7.environments import ActionMap
 from td7.errors import InputError
 from td7.replay import Replay
-from td7.types import RowLayout
+from td7.types import RowLayout, Task
 
 Fields = dict[str, NDArray[Any]]
 Edit = Callable[[Any], Any]
@@ -678,6 +678,7 @@ def test_a_summary_by_hand(tmp_path: Path) -> None:
         "source": str(path),
         "name": "hopper_medium-v2",
         "task": "Hopper-v4",
+        "task_kwargs": None,
         "self_collected": False,
         "rows": 5,
         "episodes": 4,
@@ -701,3 +702,63 @@ def test_a_summary_of_few_episodes(tmp_path: Path, ends: str) -> None:
     assert (result["returns"] is None) == (ends == "...")
     if ends == "..T":
         assert result["returns"]["sd"] is None
+
+
+# -- whether they are a task's -------------------------------------------------------------------
+
+SHORT = {"max_episode_steps": 200}
+
+
+@pytest.mark.parametrize(
+    ("name", "stamps", "task", "is_other"),
+    [
+        # D4RL's: the name tells the task, but neither its version nor how it was made.
+        ("hopper_medium-v2", {}, Task("Hopper-v4"), False),
+        ("hopper_medium-v2", {}, Task("Hopper-v5", SHORT), False),
+        ("halfcheetah-medium-expert-v2", {}, Task("HalfCheetah-v5"), False),
+        ("halfcheetah-medium-expert-v2", {}, Task("Walker2d-v4"), True),
+        ("some", {}, Task("Walker2d-v4"), False),  # says nothing
+        # One's own.
+        ("a", {"task": "Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v4"), False),
+        ("a", {"task": "gym:Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v4"), False),
+        ("a", {"task": "Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v5"), True),
+        ("a", {"task": "Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v4", SHORT), True),
+        ("a", {"task": "Hopper-v4", "task_kwargs": json.dumps(SHORT)}, Task("Hopper-v4"), True),
+        (
+            "a",
+            {"task": "Hopper-v4", "task_kwargs": json.dumps(SHORT)},
+            Task("Hopper-v4", SHORT),
+            False,
+        ),
+        ("a", {"task": "Hopper-v4"}, Task("Hopper-v4", SHORT), False),  # says not how
+        ("hopper-medium", {"task": "Hopper-v4"}, Task("Hopper-v5"), True),
+    ],
+)
+def test_data_of_another_task_are_told(
+    name: str, stamps: dict[str, str], task: Task, is_other: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / f"{name}.hdf5"
+    if stamps:
+        write(path, **fields_of("..T"), attributes={"kind": "medium", **stamps})
+    else:
+        save(path, fields_of("..T"))
+    told = other_task(read(path), task)
+    assert (told is not None) == is_other
+
+
+def test_the_warning_names_both_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    stamps = {"task": "Hopper-v4", "kind": "medium", "task_kwargs": json.dumps(SHORT)}
+    write(path, **fields_of("..T"), attributes=stamps)
+    assert other_task(read(path), Task("Walker2d-v5")) == (
+        "its data are of Hopper-v4 with max_episode_steps=200, but it is evaluated on Walker2d-v5"
+    )
+
+
+@pytest.mark.parametrize("stamp", ["{", "3", ""])
+def test_a_damaged_stamp_is_one_line(stamp: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    stamps = {"task": "Hopper-v4", "kind": "medium", "task_kwargs": stamp}
+    write(path, **fields_of("..T"), attributes=stamps)
+    with pytest.raises(InputError, match="attributes cannot be read"):
+        read(path)

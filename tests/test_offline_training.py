@@ -36,6 +36,7 @@ from test_resume import Runner, check_kills, files, refused, train_words
 
 assert toys  # registers the tasks
 POINT = "toys:Point-v0"
+BOUNDS = {"action_low": [-1.0, -2.0], "action_high": [3.0, 2.0]}
 CPU = torch.device("cpu")
 STEPS = 60
 TINY: Mapping[str, Mapping[str, Any]] = {
@@ -89,8 +90,7 @@ def save(path: Path, fields: Fields, **attributes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def data(fields: Fields, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bounds = {"action_low": [-1.0, -2.0], "action_high": [3.0, 2.0]}
-    return save(tmp_path_factory.mktemp("data") / "point.hdf5", fields, **bounds)
+    return save(tmp_path_factory.mktemp("data") / "point.hdf5", fields, **BOUNDS)
 
 
 def train(name: str, path: Path, data: Path, **options: Any) -> td7.Run:
@@ -255,6 +255,19 @@ def test_a_tasks_options_are_known_without_its_name(tmp_path: Path, data: Path) 
     with pytest.raises(InputError, match="unexpected keyword argument 'wings'"):
         train("iql", tmp_path / "other", data, env_kwargs={"wings": 2})
     assert not (tmp_path / "other").exists()
+
+
+def test_a_task_is_made_as_it_was_for_the_data(
+    tmp_path: Path, fields: Fields, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "own.hdf5", fields, **BOUNDS, task_kwargs='{"at": 5}')
+    run = train("iql", tmp_path / "run", path, steps=20)
+    assert run.config["task"] == {"id": POINT, "kwargs": {"at": 5}}
+    assert capfd.readouterr().err == ""
+    run = train("iql", tmp_path / "other", path, steps=20, env=POINT)
+    assert run.config["task"] == {"id": POINT, "kwargs": {}}
+    told = f"its data are of {POINT} with at=5, but it is evaluated on {POINT}"
+    assert capfd.readouterr().err == f"own ({POINT}): {told}\n"  # a quiet run says it, too
 
 
 # -- resume --------------------------------------------------------------------------------------

@@ -279,6 +279,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
     assert stamps == {
         "td7.self_collected": True,
         "td7.task": ENV,
+        "td7.task_kwargs": f'{{"max_episode_steps": {LIMIT}}}',
         "td7.kind": kind,
         "td7.algorithm": run.name,
         "td7.seed": OTHER,
@@ -300,6 +301,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
 
     read = datasets.read(out)
     assert (read.task_id, read.self_collected, read.warnings) == (ENV, True, ())
+    assert read.task_kwargs == {"max_episode_steps": LIMIT}
     stays = ~fields["timeouts"]
     unit = (fields["actions"].astype(np.float64) - MIDDLE) / HALF_WIDTH
     columns = (fields["observations"], unit, fields["next_observations"], fields["rewards"])

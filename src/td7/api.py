@@ -212,14 +212,13 @@ def read_dataset(options: TrainOptions) -> "Dataset":
     """The data to learn from, with actions in [-1, 1] by the task's bounds."""
     from td7 import datasets
 
-    kwargs = environment_kwargs(options.env_kwargs)
-    spec = describe(Task(options.env, kwargs)) if options.env else None
+    spec = describe(_task(options)) if options.env else None
     bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
     dataset = datasets.read(options.dataset, bounds=bounds)
     if spec is None:
         if not dataset.task_id:
             raise InputError(f"{options.dataset} does not say its task: give --env")
-        spec = describe(Task(dataset.task_id, kwargs))
+        spec = describe(_task(options, dataset))
     for name in ("state_dim", "action_dim"):
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
         if theirs != ours:
@@ -228,8 +227,18 @@ def read_dataset(options: TrainOptions) -> "Dataset":
                 f"{options.dataset} has {what} of {theirs} numbers, {spec.task.id} of {ours}"
             )
     bounds = ActionMap(spec.action_low, spec.action_high)
-    # The task's bounds count, also where data state others, or none.
-    return dataset if dataset.bounds == bounds else datasets.read(options.dataset, bounds=bounds)
+    if dataset.bounds != bounds:  # the task's count, also where data state others, or none
+        dataset = datasets.read(options.dataset, bounds=bounds)
+    other = datasets.other_task(dataset, spec.task)
+    return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
+
+
+def _task(options: TrainOptions, dataset: "Dataset | None" = None) -> Task:
+    """The one asked for, or else the data's own, made as it was for them."""
+    kwargs = environment_kwargs(options.env_kwargs)
+    if options.env or dataset is None:
+        return Task(options.env, kwargs)
+    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **kwargs})
 
 
 def bench_run(
@@ -285,11 +294,10 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
             f"keep-policies={options.keep_policies} must be a multiple of "
             f"evaluate-every={options.evaluate_every}"
         )
-    env = options.env or (dataset.task_id if dataset else "")
-    if not env:
+    task = _task(options, dataset)
+    if not task.id:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     chosen = algorithm(name)
-    task = Task(env, environment_kwargs(options.env_kwargs))
     if dataset:
         settings = _offline_settings(chosen, settings)
     elif not chosen.online or options.variant.partition("/")[0] == "offline":

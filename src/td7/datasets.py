@@ -10,6 +10,7 @@ case, and also a terminal row on the last step of the time limit, which here is 
 """
 
 import io
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from td7 import files
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line
-from td7.types import Float32, Float64, RowLayout
+from td7.types import Float32, Float64, RowLayout, Task
 
 Flags = NDArray[np.bool_]  # [N]
 
@@ -68,6 +69,7 @@ class Dataset:
     source: str  # as given
     name: str  # of the file without its suffix, or Minari's id
     task_id: str  # Gymnasium's; empty if unknown
+    task_kwargs: Mapping[str, Any] | None  # what it was made with; None if unknown
     layout: RowLayout
     bounds: ActionMap  # of the actions in the data
     rows: Float32  # [N, layout.width], actions in [-1, 1]
@@ -108,9 +110,9 @@ def write(
 ) -> None:
     """A self-collected dataset in D4RL's layout: [N, dimensions] and [N], in time's order.
 
-    `attributes` has `task` and `kind`, and whatever else HDF5 can hold; in the file their names
-    begin with `td7.`. Actions are the task's own: bounds other than [-1, 1] belong in there too,
-    as `action_low` and `action_high`.
+    `attributes` has `task` and `kind`, and whatever else HDF5 can hold, `task_kwargs` as JSON; in
+    the file their names begin with `td7.`. Actions are the task's own: bounds other than [-1, 1]
+    belong in there too, as `action_low` and `action_high`.
     """
     if missing := {"task", "kind"} - attributes.keys():
         raise ValueError(f"{path}: attributes without {', '.join(sorted(missing))}")
@@ -139,6 +141,25 @@ def score(task_id: str, returns: ArrayLike) -> Float64 | None:
     return np.asarray(100 * (np.asarray(returns, np.float64) - random) / (expert - random))
 
 
+def other_task(dataset: Dataset, task: Task) -> str | None:
+    """A warning, if the data say that they are of another task than this one."""
+    own = Task(dataset.task_id, dict(dataset.task_kwargs or {}))
+    # A name of D4RL's tells no version, nor how its task was made.
+    by_name = not dataset.self_collected and _task_of(dataset.name) == own.id
+    ids = [t.id.rpartition(":")[2] for t in (own, task)]
+    if by_name:
+        ids = [re.sub(r"-v\d+$", "", id) for id in ids]
+    same_id = not own.id or ids[0] == ids[1]
+    if same_id and dataset.task_kwargs in (None, task.kwargs):
+        return None
+    return f"its data are of {_words(own)}, but it is evaluated on {_words(task)}"
+
+
+def _words(task: Task) -> str:
+    given = " ".join(f"{name}={json.dumps(value)}" for name, value in task.kwargs.items())
+    return f"{task.id} with {given}" if given else task.id
+
+
 def summary(dataset: Dataset) -> dict[str, Any]:
     """A dataset in plain values; None where there is nothing to take a statistic of."""
     scores = score(dataset.task_id, dataset.returns)
@@ -146,6 +167,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         "source": dataset.source,
         "name": dataset.name,
         "task": dataset.task_id,
+        "task_kwargs": dataset.task_kwargs,
         "self_collected": dataset.self_collected,
         "rows": len(dataset.rows),
         "episodes": len(dataset.returns),
@@ -183,6 +205,8 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
         fields = _fields(where, file)
         with _reading(f"{where}: attributes"):
             attributes = dict(file.attrs)
+            stamp = attributes.get(f"{ATTRIBUTE}task_kwargs")
+            kwargs = None if stamp is None else dict(json.loads(stamp))
         layout = RowLayout(fields["observations"].shape[1], fields["actions"].shape[1])
         bounds = _bounds(where, bounds, _stated_bounds(attributes, layout), layout)
         terminals, timeouts, derived = _ends(where, fields)
@@ -193,6 +217,7 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
         source=where,
         name=path.stem,
         task_id=str(attributes.get(f"{ATTRIBUTE}task", "")) or _task_of(path.stem),
+        task_kwargs=kwargs,
         layout=layout,
         bounds=bounds,
         rows=rows,
@@ -361,6 +386,7 @@ def _read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
         source=where,
         name=data.id,
         task_id=data.env_spec.id if data.env_spec else "",
+        task_kwargs=None,
         layout=layout,
         bounds=bounds,
         rows=rows,

@@ -91,6 +91,7 @@ def record(
         timeouts=found.ends & ~terminals,
         attributes={
             "task": spec.task.id,
+            "task_kwargs": json.dumps(spec.task.kwargs),
             "kind": kind,
             "algorithm": known.algorithm,
             "seed": seed,
