@@ -490,7 +490,10 @@ def test_the_command_tells_no_score_without_reference_returns(
     out, err = capsys.readouterr()
     assert "mean return of an evaluation" in out
     assert "D4RL" not in out
-    assert f"iql on point ({POINT}), seeds 0, 4 steps" in err
+    assert f"iql on point ({POINT}), seeds 0, 4 updates" in err
+    assert "[0] 4 updates, evaluation " in err
+    assert "at update" in out
+    assert "step" not in out + err  # of the task there are none
     assert (path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -232,6 +232,7 @@ def test_offline_scores(found: report.Report) -> None:
     assert own["mean"] == pytest.approx(60)
     assert own["paper_mean"] is None
     assert "Hopper-v4-medium (self-collected)" in table.header
+    assert table.header[0] == "updates"
     assert "Not D4RL's data: Hopper-v4-medium (self-collected)." in table.caption
 
 

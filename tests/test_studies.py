@@ -370,6 +370,7 @@ def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         rows = capsys.readouterr().out
         assert all(f"  {label} " in rows for label in study.rows)
         assert study.where in rows
+        assert f"{study.steps:,} {'updates' if name == 'offline' else 'steps'} of " in rows
     assert main(["list", "studies", "desing"]) == 2
     assert "did you mean 'design'" in capsys.readouterr().err
     assert main(["list", "tasks", "design"]) == 2

@@ -191,6 +191,17 @@ def test_missing_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "`td7 dataset fetch hopper-medium-v2` gets it" in said
 
 
+def test_the_plan_of_agents_that_learn_from_data_is_in_updates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.hdf5").touch()
+    given = ["study", "offline", "--tasks", str(tmp_path / "own.hdf5"), "--rows", "IQL"]
+    assert main([*given, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    header = capsys.readouterr().out.splitlines()[1:3]
+    assert "updates" in " ".join(header)
+    assert "steps" not in " ".join(header)
+
+
 def request(steps: int = 60, **options: Any) -> Request:
     given = {"seeds": (0, 1), "set": {}, **options}
     return Request("design", ("TD3",), ("toys:Point-v0",), steps, given)

@@ -502,12 +502,12 @@ def test_without_a_terminal_progress_is_lines_on_stderr(
     assert f"[5] 20 steps, evaluation {mean:,.1f}" in last
 
 
-def status(seconds: float = 10.0) -> Status:
+def status(seconds: float = 10.0, counted: str = "steps") -> Status:
     members = [
         MemberStatus(0, 50, 20, "training", 12.5, 3.0),
         MemberStatus(1, 100, 70, "finished", None, -np.inf),
     ]
-    return Status("td7 Toy", 100, seconds, 50, members)
+    return Status("td7 Toy", counted, 100, seconds, 50, members)
 
 
 def test_status_by_hand() -> None:
@@ -549,6 +549,16 @@ def test_a_terminal_shows_a_table() -> None:
     shown = file.getvalue()
     for text in ("td7 Toy", "75%", "10 steps/s", "training", "12.5", "–", "[not markup]"):
         assert text in shown
+
+
+def test_given_data_are_counted_in_updates() -> None:
+    file = io.StringIO()
+    progress = LiveProgress(Console(file=file, force_terminal=True, width=120))
+    progress.show(lambda: status(counted="updates"), final=True)
+    progress.close()
+    LineProgress(file).show(lambda: status(counted="updates"), final=True)
+    assert "10 updates/s" in file.getvalue()
+    assert "step" not in file.getvalue()
 
 
 def test_results_are_only_results(longer: Path) -> None:

@@ -65,15 +65,17 @@ class TrainOptions:
     set: Any = hyper(
         (), "hyperparameters, e.g. batch_size=128; `td7 train --help` lists them", group="What"
     )
-    evaluate_every: int = hyper(5_000, "steps between evaluations", group="Evaluation", at_least=1)
+    evaluate_every: int = hyper(
+        5_000, "steps (or updates) between evaluations", group="Evaluation", at_least=1
+    )
     evaluation_episodes: int = hyper(10, "episodes an evaluation", group="Evaluation", at_least=1)
     metrics_every: int = hyper(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1
     )
     keep_policies: int = hyper(
         0,
-        "steps between evaluated policies that are kept, a multiple of --evaluate-every; 0: only "
-        "the last are",
+        "steps (or updates) between evaluated policies that are kept, a multiple of "
+        "--evaluate-every; 0: only the last are",
         group="Output",
         at_least=0,
     )
@@ -463,7 +465,7 @@ def _run(
             for warning in dataset.warnings if dataset else ():
                 shown.warn(f"{where}: {warning}")
             shown.say(
-                f"{what} on {where}, seeds {seeds}, {config.steps:,} steps, "
+                f"{what} on {where}, seeds {seeds}, {config.steps:,} {config.counted}, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
             if runs.finished_steps(path) == config.steps:

@@ -142,7 +142,9 @@ def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     del words
     parser.epilog = _KEEPS_SETTINGS
     parser.add_argument("dir", metavar="DIR", help="the run folder")
-    parser.add_argument("--steps", metavar="N", help="extend the run to this many steps a seed")
+    parser.add_argument(
+        "--steps", metavar="N", help="extend the run to so many steps (or updates) a seed"
+    )
     parser.add_argument("--dataset", metavar="DATASET", help="where its data are now, if moved")
     parser.add_argument(
         "--set",
@@ -200,8 +202,8 @@ def _add_study(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     for flag, metavar, default, text in (
         ("--tasks", "A,B", "", "tasks, or offline datasets and paths of datasets (the paper's)"),
         ("--seeds", "SEEDS", "0-9", "of every run, stacked"),
-        ("--steps", "N", "", "of every run (the paper's)"),
-        ("--evaluate-every", "N", "5_000", "steps between evaluations"),
+        ("--steps", "N", "", "of every run; offline, updates (the paper's)"),
+        ("--evaluate-every", "N", "5_000", "steps (or updates) between evaluations"),
         ("--evaluation-episodes", "N", "10", "episodes an evaluation"),
         ("--device", "DEVICE", "auto", "auto, cpu or cuda"),
         ("--engine", "ENGINE", "auto", "how updates run"),
@@ -383,7 +385,8 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     learning_curve(run.evaluations, title, picture, "updates" if given else "environment steps")
     if not quiet:
         console = _console()
-        console.print(summary(run.evaluations, scored=task if given else ""))
+        names = {"scored": task, "step": "update"} if given else {}
+        console.print(summary(run.evaluations, **names))
         for label, path in (
             ("learning curve", picture),
             ("all files", run.path),
@@ -664,7 +667,7 @@ def _list_studies(name: str | None) -> None:
         return
     chosen = study(name)
     where = ", ".join(chosen.datasets or chosen.tasks)
-    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} steps of {where}")
+    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} {chosen.counted} of {where}")
     group = ""
     for row in chosen.rows.values():
         if row.group != group:

@@ -34,6 +34,7 @@ class MemberStatus:
 @dataclass(frozen=True)
 class Status:
     title: str
+    counted: str  # what a step is: "steps" of the task or, with given data, "updates"
     target: int  # steps, a seed
     seconds: float  # since this process started training
     steps_before: int  # of all seeds, done before this process
@@ -129,14 +130,14 @@ class LiveProgress:
 def _draw(status: Status) -> Group:
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column("seed", justify="right")
-    for column in ("steps", "updates", "evaluation", "checkpoint"):
+    counts = dict.fromkeys((status.counted, "updates"))
+    for column in (*counts, "evaluation", "checkpoint"):
         table.add_column(column, justify="right", min_width=10)
     table.add_column("now")
     for m in status.members:
         table.add_row(
             str(m.seed),
-            f"{m.steps:,}",
-            f"{m.updates:,}",
+            *(f"{getattr(m, count):,}" for count in counts),
             _number(m.evaluation),
             _number(m.best),
             Text(m.doing, style="dim"),
@@ -146,7 +147,7 @@ def _draw(status: Status) -> Group:
         Text(status.title, style="bold"),
         ProgressBar(total=1.0, completed=status.fraction, width=30),
         f"{status.fraction:4.0%}",
-        f"{status.rate:,.0f} steps/s",
+        f"{status.rate:,.0f} {status.counted}/s",
         Text(f"{duration(status.seconds)} gone, {duration(status.remaining)} to go", style="dim"),
     )
     return Group(line, table)
@@ -167,10 +168,11 @@ class LineProgress:
         self._drawn = time.monotonic()
         now = status()
         seeds = "  ".join(
-            f"[{m.seed}] {m.steps:,} steps, evaluation {_number(m.evaluation)}" for m in now.members
+            f"[{m.seed}] {m.steps:,} {now.counted}, evaluation {_number(m.evaluation)}"
+            for m in now.members
         )
         self.say(
-            f"{now.fraction:4.0%}  {now.rate:,.0f} steps/s  {duration(now.seconds)} gone, "
+            f"{now.fraction:4.0%}  {now.rate:,.0f} {now.counted}/s  {duration(now.seconds)} gone, "
             f"{duration(now.remaining)} to go  {seeds}"
         )
 

@@ -28,16 +28,16 @@ def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
     return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
 
 
-def summary(evaluations: pd.DataFrame, scored: str = "") -> Table:
+def summary(evaluations: pd.DataFrame, scored: str = "", step: str = "step") -> Table:
     """A row a seed (first, best and last evaluation), then the mean over seeds.
 
-    `scored`: the task whose D4RL score is told, too.
+    `scored`: the task whose D4RL score is told, too. `step`: what one is called.
     """
     curves = per_seed(evaluations)
     has_score = score(scored, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     table.add_column("seed", justify="right")
-    columns = ["first", "best", "at step", "last", "at step"]
+    columns = ["first", "best", f"at {step}", "last", f"at {step}"]
     for column in [*columns, *(["D4RL score"] if has_score else [])]:
         table.add_column(column, justify="right")
 
@@ -113,8 +113,9 @@ def dataset_table(found: Mapping[str, Any]) -> Table:
 def plan_table(states: Mapping[Planned, State]) -> Table:
     """A study's rows, and on how many tasks each is done."""
     table = Table(title="the plan", title_justify="left")
-    for column in ("row", "algorithm", "steps", "seeds"):
-        table.add_column(column, justify="right" if column in ("steps", "seeds") else "left")
+    counted = "updates" if any("dataset" in run.options for run in states) else "steps"
+    for column in ("row", "algorithm", counted, "seeds"):
+        table.add_column(column, justify="right" if column in (counted, "seeds") else "left")
     for wanted in State:
         table.add_column(wanted.value)
     for label in dict.fromkeys(run.label for run in states):

@@ -164,7 +164,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
                 continue
             steps = request.steps or chosen.steps
             if result.finished and result.steps < steps:
-                done = f"{result.steps:,} of the {steps:,} steps asked for"
+                done = f"{result.steps:,} of the {steps:,} {chosen.counted} asked for"
                 lines.append(f"{result.name}: {done}")
             lacking = sorted(set(request.options.get("seeds", ())) - set(result.seeds))
             unsaid = sorted(set(lacking) - set(result.config["seeds"]))  # those are told of it
@@ -197,9 +197,9 @@ def read_run(folder: Path) -> Result:
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
     curves = _curves(folder, config, task if data else "", notes)
-    finished = False
+    finished, counted = False, "updates" if data else "steps"
     if curves is None:
-        notes.append(f"no evaluation yet, of {steps:,} steps")
+        notes.append(f"no evaluation yet, of {steps:,} {counted}")
     else:
         lost = [str(seed) for seed in seeds if seed not in curves.seeds]
         if lost:
@@ -208,7 +208,7 @@ def read_run(folder: Path) -> Result:
         last = steps // every * every
         finished = not lost and curves.steps[-1] >= last
         if not finished and curves.steps[-1] < last:
-            notes.append(f"unfinished: at {curves.steps[-1]:,} of {steps:,} steps")
+            notes.append(f"unfinished: at {curves.steps[-1]:,} of {steps:,} {counted}")
         if len(curves.seeds) == 1:
             notes.append("one seed: no interval and no test")
     if data and score(task, 0.0) is None:

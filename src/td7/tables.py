@@ -146,7 +146,7 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     collected = [place for place in places if _data(results, place) not in ("", D4RL)]
     if collected:
         caption += f" Not D4RL's data: {', '.join(_titled(results, p) for p in collected)}."
-    header = ("steps", "row", "", *(_titled(results, column) for column in columns))
+    header = (study.counted, "row", "", *(_titled(results, column) for column in columns))
     return _table(study, "scores", study.title, caption, header, lines, records)
 
 
@@ -420,7 +420,7 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
         "± the paper's interval. P: how often a seed of the row beats one of "
         f"{reference}'s here, over the tasks that both have."
     )
-    header = ("steps", "row", "tasks", "seeds", "IQM", "mean", "P")
+    header = (study.counted, "row", "tasks", "seeds", "IQM", "mean", "P")
     title = f"Over all tasks: {study.title}"
     return _table(study, "aggregates", title, caption, header, lines, records)
 

@@ -58,7 +58,7 @@ class RunConfig:
     seeds: tuple[int, ...]
     steps: int  # environment steps, or with given data updates, a seed
     hyperparameters: LearnerConfig
-    evaluate_every: int  # environment steps
+    evaluate_every: int  # environment steps, or with given data updates
     evaluation_episodes: int
     metrics_every: int  # updates
     device: str
@@ -75,6 +75,11 @@ class RunConfig:
         if not isinstance(self.hyperparameters, OnlineConfig):
             raise TypeError(f"{self.algorithm} cannot collect its own data")
         return self.hyperparameters
+
+    @property
+    def counted(self) -> str:
+        """What a step is."""
+        return "updates" if self.dataset else "steps"
 
     @property
     def replay_rows(self) -> int:
@@ -447,6 +452,7 @@ class Training(ABC):
     def status(self) -> Status:
         return Status(
             title=f"{self.config.algorithm} {self.config.task.id}",
+            counted=self.config.counted,
             target=self.config.steps,
             seconds=time.monotonic() - self._started,
             steps_before=self._steps_before,

@@ -125,8 +125,8 @@ def test_numbers_are_those_of_the_csv(written: Path) -> None:
         rows = [row for row in csv.DictReader(file) if row["place"] == "Hopper-v4"]
     said = [f"{r['row']} {float(r['mean']):,.0f} ± {float(r['interval']):.1f}" for r in rows]
     assert said == ["TD3 4,000 ± 196.0", "TD7 8,000 ± 196.0"]
-    assert outcome["last"] == "; ".join(["Hopper-v4, 1,000,000 steps", *said])
-    assert outcome["before"] == "Hopper-v4, 500,000 steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
-    assert outcome["tip"] == "500,000 steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
+    assert outcome["last"] == "; ".join(["Hopper-v4, 1,000,000 time steps", *said])
+    assert outcome["before"] == "Hopper-v4, 500,000 time steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
+    assert outcome["tip"] == "500,000 time steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
     # Over all three: 0, 2000 and 3900 or 4100 of TD3, whose means are 1967 and 2033.
-    assert outcome["smoothed"].startswith("Hopper-v4, 1,000,000 steps; TD3 2,000 ± 65.3")
+    assert outcome["smoothed"].startswith("Hopper-v4, 1,000,000 time steps; TD3 2,000 ± 65.3")

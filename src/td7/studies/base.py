@@ -26,12 +26,17 @@ class Study:
     name: str
     title: str
     where: str  # in the paper
-    steps: int  # of its table
+    steps: int  # of its table; where its agents learn from data, updates
     table: str  # of returns or scores, in td7.paper; "" where the paper has only curves
     rows: Mapping[str, Row]  # label: row; the first is what percent losses are against
     tasks: tuple[str, ...] = field(default=PAPER_TASKS)
     datasets: tuple[str, ...] = ()  # of D4RL, where its agents learn from data
     times_machines: bool = False  # a result is a machine's with so many seeds, never pooled
+
+    @property
+    def counted(self) -> str:
+        """What a step is."""
+        return "updates" if self.datasets else "steps"
 
     def names(self) -> list[str]:
         """Of its variants: STUDY/LABEL."""

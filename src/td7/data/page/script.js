@@ -144,7 +144,7 @@ class Panel {
     const step = this.steps[index], x = this.x(step);
     this.cursor.setAttribute("x1", x);
     this.cursor.setAttribute("x2", x);
-    const lines = [element("b", {}, `${whole.format(step)} steps`)], spoken = [`${this.place}, ${whole.format(step)} steps`];
+    const lines = [element("b", {}, `${whole.format(step)} ${this.counted}`)], spoken = [`${this.place}, ${whole.format(step)} ${this.counted}`];
     for (const run of this.drawn) {
       const i = run.steps.indexOf(step);
       if (i < 0) continue;
