@@ -39,6 +39,7 @@ ORDER = [
         "studies.extrapolation",
         "studies.offline",
         "studies.online",
+        "studies.runtime",
         "studies",
         "replay",
         "engine",
@@ -181,12 +182,14 @@ def test_commands_of_the_readme_parse(capsys: pytest.CaptureFixture[str]) -> Non
         for line in block.splitlines()
         if line.startswith("td7 ")
     ]
-    assert len(commands) == 14
+    assert len(commands) == 17
     for _, name, *words in commands:
         if name == "train":
             continue  # it would train; the options are those of the other tests
         if name == "study":
-            continue  # it would train, too
+            assert main([name, *words, "--dry-run"]) == 0
+            capsys.readouterr()
+            continue
         if words[0] == "fetch":
             assert words[1] in DATASETS  # it would ask the network
             continue
