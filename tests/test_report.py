@@ -236,6 +236,27 @@ def test_offline_scores(found: report.Report) -> None:
     assert "Not D4RL's data: Hopper-v4-medium (self-collected)." in table.caption
 
 
+def test_returns_are_not_called_scores(tmp_path: Path) -> None:
+    """Where a task has no reference returns, D4RL's score cannot be told."""
+    options: Any = {"variant": "offline/IQL", "algorithm": "iql", "every": 1_000_000}
+    own: Any = {"env": "Swimmer-v4", "dataset": "/data/own.hdf5", "self_collected": True}
+    write_run(tmp_path / "own", pair(1000), **options, **own)
+    (result,) = report.read([tmp_path]).findings.results
+    assert result.quantity == "return"
+    table = table_of(report.read([tmp_path]), "offline-scores")
+    assert table.caption.startswith("Mean return of the evaluation")
+    assert "score" not in table.caption
+    d4rl: Any = {"env": "Hopper-v4", "dataset": "/data/hopper_medium-v2.hdf5"}
+    write_run(tmp_path / "d4rl", pair(1000), **options, **d4rl)
+    found = report.read([tmp_path])
+    table = table_of(found, "offline-scores")
+    assert table.caption.startswith("Mean D4RL's score of the evaluation")
+    assert table.caption.endswith(" Returns, since their tasks have no score: own.")
+    figure = figures.curves("offline", found.findings.results)
+    labels = [axes.get_ylabel().splitlines()[0] for axes in figure.axes if axes.lines]
+    assert labels == ["D4RL score", "return"]
+
+
 def test_offline_totals(tmp_path: Path) -> None:
     """Nine datasets of 60 ± 19.6: 540 ± 3 * 19.6, beside the paper's total."""
     for name in STUDIES["offline"].datasets:

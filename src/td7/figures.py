@@ -196,7 +196,7 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
     places = [p for p in chosen.datasets or chosen.tasks if p in found]
     places += [p for p in found if p not in places]
     figure, axes = _panels(len(places))
-    for one, place in zip(axes, places, strict=True):
+    for i, (one, place) in enumerate(zip(axes, places, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
         highest = max(r.last or 0 for r in own)
         unit = 1.0 if by_time else _units(one, highest, own[0].counted)
@@ -218,8 +218,8 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
         data = "" if not own[0].data or own[0].data == "D4RL" else f" ({own[0].data})"
         one.set_title(fill(f"{place}{data}", LONGEST_TITLE), fontsize=10)
         one.margins(x=0.01)
-    for one in axes[::PANELS]:
-        one.set_ylabel(f"{results[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
+        if i % PANELS == 0 or own[0].quantity != results[0].quantity:
+            one.set_ylabel(f"{own[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
     _legend(figure, axes)
     return figure
 

@@ -136,7 +136,8 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     ),
                     _line((*head, "difference"), [Cell(found.words) for found in row.values()]),
                 ]
-    quantity = "D4RL's score" if study.datasets else "return"
+    returns = [place for place in places if _quantity(results, place) == "return"]
+    quantity = "return" if returns == places else "D4RL's score"
     caption = (
         f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
         "over seeds). Bold: not significantly worse than the column's best (Welch's test, "
@@ -146,6 +147,8 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     collected = [place for place in places if _data(results, place) not in ("", D4RL)]
     if collected:
         caption += f" Not D4RL's data: {', '.join(_titled(results, p) for p in collected)}."
+    if returns and returns != places:
+        caption += f" Returns, since their tasks have no score: {', '.join(returns)}."
     header = (study.counted, "row", "", *(_titled(results, column) for column in columns))
     return _table(study, "scores", study.title, caption, header, lines, records)
 
@@ -685,7 +688,9 @@ def _data(results: Sequence[Result], place: str) -> str:
 
 
 def _quantity(results: Sequence[Result], place: str) -> str:
-    return next((r.quantity for r in results if place in (r.place, TOTAL)), "return")
+    if place == TOTAL:
+        return "D4RL score"
+    return next(r.quantity for r in results if r.place == place)
 
 
 def _titled(results: Sequence[Result], place: str) -> str:
