@@ -766,6 +766,24 @@ def test_seeds_in_two_folders_are_one_run(tmp_path: Path) -> None:
     assert "seed-1-again left out: seed 1 is in" in said
 
 
+def test_of_seeds_that_two_runs_share_the_others_count(tmp_path: Path) -> None:
+    """Seeds 0 and 1 come to 900 and 1100; the other run's seed 1 is not taken, its 2 and 3 are."""
+    first = write_run(tmp_path / "first", pair(1000), values=pair(10))
+    own = {1: [5.0, 5.0, 5.0], 2: [0.0, 700.0, 1400.0], 3: [0.0, 300.0, 600.0]}
+    write_run(tmp_path / "second", own, values=own)
+    found = report.read([tmp_path])
+    (result,) = found.findings.results
+    assert result.seeds == (0, 1, 2, 3)
+    last = result.at(1_000_000)
+    assert last is not None
+    assert last.tolist() == [1000 - SPREAD, 1000 + SPREAD, 1400, 600]
+    assert result.values is not None
+    assert result.values[:, -1].tolist() == [10 - SPREAD, 10 + SPREAD, 1400, 600]
+    assert result.seconds is None  # of seeds 2 and 3 alone it is not known
+    told = f"second: only 2, 3 of its seeds, and no run time: seed 1 is in {first}, too"
+    assert any(note.endswith(told) for note in found.findings.notes)
+
+
 def test_changed_hyperparameters_are_another_row(tmp_path: Path) -> None:
     write_run(tmp_path / "a", pair(1000), changed={"batch_size": 256})
     write_run(tmp_path / "b", pair(2000), changed={"batch_size": 128})

@@ -415,23 +415,43 @@ def _place_in_paper(result: Result) -> tuple[int, int, int, str]:
 
 
 def _pooled(results: Sequence[Result], notes: list[str]) -> list[Result]:
-    """Runs of the same row and place as one, if their seeds differ; else the first, and a note."""
+    """Runs of the same row and place as one; of a seed that several have the first, and a note."""
     found: dict[tuple[str, str, str], Result] = {}
     for result in results:
         key = (result.study, result.label, result.place)
         first = found.get(key)
         if first is None:
             found[key] = result
-        elif set(first.seeds) & set(result.seeds) or not (first.curves and result.curves):
-            same = [str(seed) for seed in first.seeds if seed in result.seeds]
-            why = f"{_seeds(same)} in {first.folder}, too" if same else "nothing to pool"
+            continue
+        same = [str(seed) for seed in result.seeds if seed in first.seeds]
+        new = [seed for seed in result.seeds if seed not in first.seeds]
+        why = f"{_seeds(same)} in {first.folder}, too" if same else "nothing to pool"
+        if not new or not first.curves:
             notes.append(f"{result.name}: {result.folder} left out: {why}")
-        else:
-            try:
-                found[key] = _pool(first, result)
-            except ValueError as error:
-                notes.append(f"{result.name}: {result.folder} left out: {one_line(error)}")
+            continue
+        try:
+            found[key] = _pool(first, _of_seeds(result, new) if same else result)
+            if same:
+                told = f"only {', '.join(map(str, new))} of its seeds, and no run time"
+                notes.append(f"{result.name}: {result.folder}: {told}: {why}")
+        except ValueError as error:
+            notes.append(f"{result.name}: {result.folder} left out: {one_line(error)}")
     return list(found.values())
+
+
+def _of_seeds(result: Result, seeds: Sequence[int]) -> Result:
+    """Some seeds of a run; how long these took cannot be told."""
+    if result.curves is None:
+        raise ValueError("a run without evaluations has no seeds")
+    own = [result.curves.seeds.index(seed) for seed in seeds]
+    return replace(
+        result,
+        seeds=tuple(seeds),
+        curves=replace(result.curves, seeds=tuple(seeds), values=result.curves.values[own]),
+        values=None if result.values is None else result.values[own],
+        seconds=None,
+        learning_seconds=None,
+    )
 
 
 def _pool(a: Result, b: Result) -> Result:
