@@ -520,7 +520,7 @@ def test_cells_print_the_records(found: report.Report) -> None:
                     if [c.text for c in line[:3]] == [f"{record['step']:,}", record["row"], "here"]
                 )
                 said = f"{record['mean']:{spec}}"
-                if record["seeds"] > 1:
+                if record["interval"] is not None:
                     said += f" ± {record['interval']:{spec}}"
                 assert line[column].text == said
 

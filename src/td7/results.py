@@ -24,6 +24,7 @@ from td7.types import Task
 
 ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
 D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
+D4RL_SCORE = "D4RL score"
 D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files
 
 
@@ -54,7 +55,7 @@ class Result:
 
     @property
     def quantity(self) -> str:
-        return "D4RL score" if self.data and score(self.task, 0.0) is not None else "return"
+        return D4RL_SCORE if self.data and score(self.task, 0.0) is not None else "return"
 
     @property
     def counted(self) -> str:

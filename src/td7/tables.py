@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7 import paper
-from td7.results import D4RL, Result, known, machine_of
+from td7.results import D4RL, D4RL_SCORE, Result, known, machine_of
 from td7.statistics import (
     Sample,
     drops,
@@ -376,9 +376,11 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
     for step in steps_shown(study, results):
         there = printed(study.table, step)
         by_row = _by_row(results, step)
-        unit = {task: s.mean for (label, task), s in there.items() if label == reference}
-        if study.datasets:
-            unit = dict.fromkeys(study.datasets, 100.0)  # D4RL's scores are shares already
+        own_means = {t: np.mean(list(s.values())) for t, s in by_row.get(reference, {}).items()}
+        unit = {task: float(mean) for task, mean in own_means.items() if mean > 0}
+        unit |= {task: s.mean for (label, task), s in there.items() if label == reference}
+        # D4RL's scores are shares already.
+        unit |= {r.place: 100.0 for r in results if r.quantity == D4RL_SCORE}
         for label, own in by_row.items():
             tasks = [task for task in own if task in unit]
             if not tasks:
@@ -418,7 +420,8 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
             lines.append(tuple(Cell(word) for word in cells))
     share = "100 points of D4RL's score" if study.datasets else f"the paper's {reference}"
     caption = (
-        f"In shares of {share} on the same task at the same step: the interquartile mean over all "
+        f"In shares of {share} on the same task at the same step (where there is none, of "
+        f"{reference}'s mean here): the interquartile mean over all "
         "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew, and the mean "
         "± the paper's interval. P: how often a seed of the row beats one of "
         f"{reference}'s here, over the tasks that both have."
