@@ -239,10 +239,7 @@ class Engine:
         for i in range(self.unit):
             members = [m for m in everyone if begin[m] <= i < end[m]]
             slots.append(Slot(members, members if i % k == k - 1 else None))
-        if self.mode == "graph":
-            self._replay(self._masked_updates, slots)
-        else:
-            self._updates(slots)
+        self._unit(slots)
         self._count_updates([end[m] - begin[m] for m in everyone])
 
     def step(
@@ -250,6 +247,9 @@ class Engine:
     ) -> AnyFloat:
         """Stores a row [S, width] of every member, makes one update of `members`, whatever the
         phase of each, and gives the actions [S, A] to explore `states` with.
+
+        They are the actions after the update; where it leaves the policies as they are, they are
+        given before it, and a GPU makes it while the environments step.
         """
         k = self.learner.actor_every
         for m in members:
@@ -257,17 +257,16 @@ class Engine:
         due = [m for m in members if (self.updates[m] + 1) % k == 0]
         slots = [Slot(members, due or None)] if members else []
         self._fill_inbox(rows, states, noise)
-        if self.mode == "graph":
-            self._replay(self._masked_step, slots)
-        else:
-            self._store_stage(None)
-            self._updates(slots)
-            self._act_stage()
+        self._step(slots if due else [])
+        actions = Fetch(self._outbox)
+        if not due:
+            self._unit(slots)
         for m in range(len(self.seeds)):
             self.replay.count_row(m)
         if self._count_updates([int(m in members) for m in range(len(self.seeds))]):
             self._act_stage()  # the policies that act may be among what was copied
-        return Fetch(self._outbox).value()
+            actions = Fetch(self._outbox)
+        return actions.value()
 
     def act(self, states: Float32, noise: Float32) -> AnyFloat:
         """The actions [S, A] to explore `states` with, as `step` gives them."""
@@ -293,6 +292,22 @@ class Engine:
             self.learner.copy_targets(self._mask(due))
             self.replay.reset_max_priority(self._mask(due))
         return bool(due)
+
+    def _unit(self, slots: Sequence[Slot]) -> None:
+        """The updates of some slots."""
+        if slots and self.mode == "graph":
+            self._replay(self._masked_updates, slots)
+        elif slots:
+            self._updates(slots)
+
+    def _step(self, slots: Sequence[Slot]) -> None:
+        """Stores the inbox' rows, updates, acts on its states."""
+        if self.mode == "graph":
+            self._replay(self._masked_step, slots)
+        else:
+            self._store_stage(None)
+            self._unit(slots)
+            self._act_stage()
 
     def _updates(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
@@ -397,7 +412,8 @@ class Engine:
 
     def _masked_step(self, program: Program, slots: Sequence[Slot]) -> None:
         self._store_stage(program.stores)
-        self._masked_updates(program, slots)
+        if slots:
+            self._masked_updates(program, slots)
         self._act_stage()
 
     # -- what the host asks for ----------------------------------------------------------------
