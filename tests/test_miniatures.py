@@ -121,7 +121,8 @@ def check(study: str, rows: tuple[str, ...], report: Path) -> None:
     speed = _read(report / f"tables/{study}-speed.csv")
     assert len(speed) == len(rows)
     for row in speed:
-        assert row["timed_under_way"] == "True"
+        # Where assessments are longer than the miniature, there is no update to be timed.
+        assert row["timed_under_way"] == "True" or row["row"] not in wanted.rows
         minutes = float(row["milliseconds_a_step"]) * 1e6 / 60e3
         assert float(row["minutes_a_million_steps"]) == pytest.approx(minutes)
         assert 0 < minutes < 1e4

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 import tracemalloc
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 from fake_runs import write_run
-from td7 import figures, paper, report, results, tables
+from td7 import figures, page, paper, report, results, tables
 from td7.cli import main
 from td7.datasets import REFERENCE_RETURNS
 from td7.errors import InputError
@@ -552,6 +553,44 @@ def test_the_page_needs_nothing_else(written: Path) -> None:
     assert len(ids) == len(set(ids))
     for target in re.findall(r'(?:aria-labelledby="|href="#)([^"]*)"', page):
         assert target in ids
+
+
+def test_videos_are_within_the_page(tmp_path: Path) -> None:
+    """What is too large is said, not shown."""
+    run = write_run(tmp_path / "run", pair(1000))
+    (run / "policy.mp4").write_bytes(b"film")
+    (run / "policy.gif").write_bytes(b"GIF")
+    (run / "large.mp4").write_bytes(bytes(results.LARGEST_VIDEO + 1))
+    found = report.read([tmp_path])
+    made = page.page(found.findings, found.tables)
+    assert re.findall(r'<(video|img) [^>]*src="(data:[^"]*)"', made) == [
+        ("img", f"data:image/gif;base64,{b64encode(b'GIF').decode()}"),
+        ("video", f"data:video/mp4;base64,{b64encode(b'film').decode()}"),
+    ]
+    said = "large.mp4 is not on the page: 4.0 MB, of which a page has room for 4.0"
+    assert f"online: TD7 on Ant-v4: {said}" in found.findings.notes
+
+
+def test_all_videos_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "ALL_VIDEOS", 5)
+    for name in ("a", "b"):
+        run = write_run(tmp_path / name, pair(1000), variant=f"design/{name}")
+        (run / "policy.mp4").write_bytes(b"1234")
+    found = report.read([tmp_path]).findings
+    assert [len(result.videos) for result in found.results] == [1, 0]
+    assert any("design: b on Ant-v4: policy.mp4 is not on the page" in n for n in found.notes)
+
+
+def test_value_estimates_on_the_page_are_every_seeds(tmp_path: Path) -> None:
+    """From the first evaluation before which all seeds have one."""
+    values = {0: [math.nan, 400.0, 900.0], 1: [7.0, 400.0, 1100.0]}
+    write_run(tmp_path / "run", pair(3000), values=values)
+    found = report.read([tmp_path])
+    (study,) = page.data(found.findings, found.tables)["studies"]
+    (estimates,) = study["estimates"]
+    assert estimates["steps"] == (500_000, 1_000_000)
+    assert estimates["values"] == [[400, 900], [400, 1100]]
+    assert (estimates["seeds"], estimates["quantity"]) == ((0, 1), "value estimate")
 
 
 @pytest.mark.parametrize("text", ["zs'a'", "a & b", "50%_x", r"\top", "<b>|*`#~^{}$", "</script>"])

@@ -21,6 +21,7 @@ FORMATS = ("svg", "png", "pdf")
 WINDOW = 10  # evaluations, the paper's
 LONGEST_LINE = 40  # characters of a label
 LONGEST_TITLE = 34  # characters of a panel's
+DROPS = tuple(range(0, 100, 2))  # percent, along the axis
 SEEDS_SHOWN = 5  # a line each, the paper's
 PANELS = 5  # a row, as in the paper
 MOST_BARS = 60
@@ -416,10 +417,9 @@ def speed_bars(table: Table) -> Any:
 
 def drops_figure(study: str, results: Sequence[Result]) -> Any:
     """One panel a task and window: how many evaluations are followed by a drop, by its size."""
-    percents = np.arange(0, 100, 2)
     by_place: dict[str, list[tuple[Result, Mapping[int, Sequence[float]]]]] = {}
     for result in results:
-        found = drop_shares(result, percents.tolist(), [])
+        found = drop_shares(result, DROPS, [])
         if found:
             by_place.setdefault(result.place, []).append((result, found))
     windows = [w for w in DROP_WINDOWS if any(w in f for own in by_place.values() for _, f in own)]
@@ -429,7 +429,7 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
         for result, shares in own:
             if within in shares:
                 look = _lines(style(study, result.label))
-                one.plot(percents, shares[within], label=result.label, **look)
+                one.plot(DROPS, shares[within], label=result.label, **look)
         one.set_title(place, fontsize=10)
         one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)
         one.set_ylim(-3, 103)

@@ -3,15 +3,20 @@
 import html
 import json
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
-from td7.figures import style
-from td7.results import D4RL, Findings, Result, known, machine_of
-from td7.tables import Table, as_csv
+import numpy as np
+
+from td7.figures import DRAWN, DROPS, MOST_BARS, style
+from td7.results import D4RL, VIDEOS, Findings, Result, known, machine_of
+from td7.statistics import Aligned
+from td7.tables import DROP_WINDOWS, Table, as_csv, drop_shares
 
 TITLE = "TD7: results beside the paper's"
 MANY_NOTES = 20
@@ -20,7 +25,7 @@ MANY_LINES = 30
 
 def page(findings: Findings, tables: Sequence[Table]) -> str:
     """The whole page."""
-    sections = [_section(name, tables) for name in findings.studies]
+    sections = [_section(name, own, tables) for name, own in findings.studies.items()]
     links = {"runs": "What was run", **{name: known(name).title for name in findings.studies}}
     if findings.notes:
         links["missing"] = "What is missing"
@@ -52,8 +57,15 @@ def _embedded(found: Any) -> str:
 
 def data(findings: Findings, tables: Sequence[Table]) -> dict[str, Any]:
     """What the charts are drawn from, and the tables' numbers in full."""
+    falling = {table.study for table in tables if table.kind == "drops"}
     studies = [
-        {"name": name, "curves": [_curve(result) for result in results if result.curves]}
+        {
+            "name": name,
+            "timed": "time-curves" in DRAWN.get(name, {}),
+            "curves": [_curve(result) for result in results if result.curves],
+            "estimates": [_estimates(result) for result in results if result.estimates],
+            "drops": _drops(results) if name in falling else [],
+        }
         for name, results in findings.studies.items()
     ]
     listed = [{"name": t.name, "kind": t.kind, "records": list(t.records)} for t in tables]
@@ -63,8 +75,15 @@ def data(findings: Findings, tables: Sequence[Table]) -> dict[str, Any]:
 def _curve(result: Result) -> dict[str, Any]:
     if result.curves is None:
         raise ValueError(f"{result.name} has no evaluations")
+    seconds = result.seconds_a_step
+    return {
+        **_line(result, result.curves),
+        "minutes_a_step": None if seconds is None else float(f"{seconds / 60:.6g}"),
+    }
+
+
+def _line(result: Result, curves: Aligned) -> dict[str, Any]:
     look = style(result.study, result.label)
-    values = [[float(f"{value:.6g}") for value in row] for row in result.curves.values.tolist()]
     return {
         "row": result.label,
         "place": result.place,
@@ -73,10 +92,29 @@ def _curve(result: Result) -> dict[str, Any]:
         "counted": result.counted,
         "colour": look.colour,
         "dashes": look.dashes,
-        "seeds": result.curves.seeds,
-        "steps": result.curves.steps,
-        "values": values,
+        "seeds": curves.seeds,
+        "steps": curves.steps,
+        "values": [[float(f"{value:.6g}") for value in row] for row in curves.values.tolist()],
     }
+
+
+def _estimates(result: Result) -> dict[str, Any]:
+    if result.estimates is None:
+        raise ValueError(f"{result.name} has no value estimates")
+    return {**_line(result, result.estimates), "quantity": "value estimate", "raw": True}
+
+
+def _drops(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """A line a run and window: percent of evaluations, by how much lower one is that follows."""
+    shares = {result: drop_shares(result, DROPS, []) or {} for result in results}
+    words = {"quantity": "% of evaluations", "counted": "% lower or more", "raw": True}
+    found = []
+    for within, result in product(DROP_WINDOWS, results):
+        if within in shares[result]:
+            place = f"{_place(result)}, within {within}"
+            curves = Aligned((0,), DROPS, np.array([shares[result][within]]), ())
+            found.append({**_line(result, curves), **words, "place": place, "title": place})
+    return found
 
 
 def _place(result: Result) -> str:
@@ -95,7 +133,7 @@ def summary_line(findings: Findings) -> str:
     )
 
 
-def _section(name: str, tables: Sequence[Table]) -> str:
+def _section(name: str, results: Sequence[Result], tables: Sequence[Table]) -> str:
     chosen = known(name)
     named = html.escape(name)
     parts = [
@@ -110,9 +148,27 @@ def _section(name: str, tables: Sequence[Table]) -> str:
                 "<h3>Learning curves</h3>",
                 f'<div data-curves="{named}"><p class="faint">They need JavaScript.</p></div>',
             ]
-        elif table.kind == "losses":
+        elif table.kind in ("losses", "speed") and len(table.records) <= MOST_BARS:
             parts.append(f'<div class="bars" data-bars="{html.escape(table.name)}"></div>')
-    return "\n".join([*parts, "</section>"])
+    return "\n".join([*parts, _videos(results), "</section>"])
+
+
+def _videos(results: Sequence[Result]) -> str:
+    """Of policies, each within the page."""
+    shown = []
+    for result in results:
+        for file in result.videos:
+            kind = VIDEOS[file.suffix]
+            words = html.escape(f"{result.label} on {_place(result)} ({file.name})")
+            address = f"data:{kind};base64,{b64encode(file.read_bytes()).decode()}"
+            film = (
+                f'<img alt="{words}" src="{address}">'
+                if kind.startswith("image/")
+                else f'<video controls muted loop playsinline preload="metadata" '
+                f'aria-label="{words}" src="{address}"></video>'
+            )
+            shown.append(f'<figure>{film}<figcaption class="faint">{words}</figcaption></figure>')
+    return f'<h3>Videos</h3>\n<div class="videos">{"".join(shown)}</div>' if shown else ""
 
 
 def _table(table: Table) -> str:

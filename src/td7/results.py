@@ -22,6 +22,8 @@ from td7.statistics import Aligned, common
 from td7.studies import STUDIES, Row, Study
 from td7.types import Task
 
+VIDEOS = {".mp4": "video/mp4", ".gif": "image/gif"}  # their media types
+LARGEST_VIDEO, ALL_VIDEOS = 4_000_000, 40_000_000  # bytes
 ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
 D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
 D4RL_SCORE = "D4RL score"
@@ -48,6 +50,7 @@ class Result:
     finished: bool  # every seed has its last evaluation
     config: Mapping[str, Any]
     notes: tuple[str, ...]  # what is not as it should be
+    videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
 
     @property
     def name(self) -> str:
@@ -67,6 +70,15 @@ class Result:
         if self.curves is None or step not in self.curves.steps:
             return None
         return np.asarray(self.curves.values[:, self.curves.steps.index(step)])
+
+    @property
+    def estimates(self) -> Aligned | None:
+        """Every seed's value estimate at the evaluations before which all have one."""
+        if self.curves is None or self.values is None:
+            return None
+        told = np.asarray(np.isfinite(self.values).all(axis=0))
+        steps = tuple(s for s, ok in zip(self.curves.steps, told, strict=True) if ok)
+        return Aligned(self.seeds, steps, self.values[:, told], ()) if steps else None
 
     @property
     def seconds_a_step(self) -> float | None:
@@ -120,7 +132,7 @@ def read(folders: Sequence[Path]) -> Findings:
                 notes.append(f"{path}: left out: {one_line(error)}")
         for path in _study_folders(folder):
             notes += missing(path, results)
-    results = _pooled(sorted(results, key=_place_in_paper), notes)
+    results = _with_videos(_pooled(sorted(results, key=_place_in_paper), notes), notes)
     notes += [f"{result.name}: {note}" for result in results for note in result.notes]
     if not any(result.curves for result in results):
         what = f": {notes[0]}" if notes else ""
@@ -453,6 +465,24 @@ def _of_seeds(result: Result, seeds: Sequence[int]) -> Result:
         seconds=None,
         learning_seconds=None,
     )
+
+
+def _with_videos(results: Sequence[Result], notes: list[str]) -> list[Result]:
+    """What lies beside a run's tables as a video; what would make a page too large is noted."""
+    found, left = [], ALL_VIDEOS
+    for result in results:
+        kept = []
+        for file in sorted(f for kind in VIDEOS for f in result.folder.glob(f"*{kind}")):
+            size = file.stat().st_size
+            room = min(LARGEST_VIDEO, left)
+            if size > room:
+                said = f"{size / 1e6:.1f} MB, of which a page has room for {room / 1e6:.1f}"
+                notes.append(f"{result.name}: {file.name} is not on the page: {said}")
+                continue
+            kept.append(file)
+            left -= size
+        found.append(replace(result, videos=tuple(kept)))
+    return found
 
 
 def _pool(a: Result, b: Result) -> Result:

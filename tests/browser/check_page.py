@@ -10,6 +10,8 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import imageio.v2 as imageio
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -29,13 +31,26 @@ AFTER = """<script>
 {
 const outcome = {};
 const host = document.querySelector('[data-curves="online"]');
+// The panels of a study by the title above them; learning curves are below the controls.
+const grids = (name) => {
+  const found = {};
+  for (const grid of document.querySelectorAll(`[data-curves="${name}"] .panels`)) {
+    const above = grid.previousElementSibling;
+    found[above.matches("h3") ? above.textContent : ""] = [...grid.querySelectorAll(".panel")];
+  }
+  return found;
+};
+const read = (panel, key) => {
+  panel.querySelector("svg").dispatchEvent(new KeyboardEvent("keydown", { key }));
+  return said();
+};
 const panel = () => host.querySelector(".panel svg");
 const lines = () => panel().querySelectorAll("path").length;
 const press = (key) => panel().dispatchEvent(new KeyboardEvent("keydown", { key }));
 const change = (input) => input.dispatchEvent(new Event("change", { bubbles: true }));
 const said = () => document.getElementById("said").textContent;
 try {
-  outcome.panels = host.querySelectorAll(".panel").length;
+  outcome.panels = Object.entries(grids("online")).map(([title, own]) => [title, own.length]);
   outcome.mean = lines();
   const all = host.querySelector('input[value="all"]');
   all.checked = true; change(all);
@@ -56,15 +71,31 @@ try {
   const [every, none] = host.querySelectorAll("button");
   none.click(); outcome.none = lines();
   every.click(); outcome.every = lines();
-  outcome.bars = document.querySelectorAll("[data-bars] rect").length;
+  const other = grids("extrapolation")["Value estimates"][0];
+  outcome.estimate = read(other, "End");
+  const each = document.querySelector('[data-curves="extrapolation"] input[value="all"]');
+  each.checked = true; change(each);
+  outcome.estimates = read(other, "End");
+  outcome.minutes = read(grids("runtime")["Learning curves over minutes"][0], "End");
+  outcome.drops = read(grids("checkpoints")["Drops"][0], "Home");
+  outcome.bars = document.querySelectorAll('[data-bars="ablation-losses"] rect').length;
+  const speed = document.querySelector('[data-bars="runtime-speed"] svg');
+  outcome.speed = speed.getAttribute("aria-label");
+  outcome.images = [...document.querySelectorAll(".videos img")].map((one) => one.naturalWidth);
   outcome.wide = document.documentElement.scrollWidth <= innerWidth;
   outcome.unnamed = [...document.querySelectorAll("input, select, button")].filter(
     (one) => !(one.closest("label") || one).textContent.trim()).length;
 } catch (error) { errors.push(String(error)); }
-const pre = document.createElement("pre");
-pre.id = "outcome";
-pre.textContent = JSON.stringify({ ...outcome, errors });
-document.body.append(pre);
+const film = document.querySelector("video");
+const tell = () => {
+  outcome.video = [film.videoWidth, film.videoHeight, film.duration];
+  const pre = document.createElement("pre");
+  pre.id = "outcome";
+  pre.textContent = JSON.stringify({ ...outcome, errors });
+  document.body.append(pre);
+};
+if (film.readyState) tell();
+else for (const kind of ["loadedmetadata", "error"]) film.addEventListener(kind, tell);
 }
 </script>"""
 
@@ -82,6 +113,33 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_run(where, returns, variant=f"online/{label}", algorithm=algorithm, env=env)
             where = folder / "runs" / f"ablation-{label}-{env}"
             write_run(where, returns, variant=f"ablation/{label}", algorithm=algorithm, env=env)
+    for file in ("policy.mp4", "policy.gif"):  # ten frames, half a second
+        frames = np.linspace(0, 255, 10 * 48 * 64 * 3).reshape(10, 48, 64, 3).astype(np.uint8)
+        options: dict[str, Any] = {"duration": 50}
+        if file.endswith("mp4"):
+            options = {"fps": 20, "macro_block_size": 1}
+        imageio.mimwrite(folder / "runs" / "TD7-Ant-v4" / file, list(frames), **options)
+    write_run(
+        folder / "runs" / "extrapolation",
+        {0: [0.0, 1.0, 2.0], 1: [0.0, 1.0, 2.0]},
+        variant="extrapolation/No clipping, 1M",
+        values={0: [0, 400, 900], 1: [0, 400, 1100]},
+    )
+    write_run(  # 300 s of 50,000 steps: 100 minutes for the 1M of the run
+        folder / "runs" / "runtime",
+        {0: [0.0, 1.0, 2.0]},
+        variant="runtime/TD7",
+        env="HalfCheetah-v4",
+        learned=(300, 50_000),
+    )
+    late = [100.0, 40.0, 100.0, 100.0]  # one of three is followed by a lower one
+    write_run(
+        folder / "runs" / "checkpoints",
+        {0: [100.0] * 17 + late},
+        variant="checkpoints/TD7",
+        env="Hopper-v4",
+        every=250_000,
+    )
     report.write(report.read([folder / "runs"]), folder / "out", with_figures=False)
     return folder / "out"
 
@@ -107,11 +165,13 @@ def opened(page: Path, *flags: str, width: int = 1200) -> dict[str, Any]:
 def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> None:
     outcome = opened(written / "report.html", *flags, width=width)
     assert outcome["errors"] == []
-    assert outcome["panels"] == 2
+    assert outcome["panels"] == [["", 2], ["Learning curves over minutes", 2]]
     assert outcome["mean"] == 4  # a band and a line, two agents
     assert outcome["all"] == 4  # two seeds, two agents
     assert (outcome["without"], outcome["none"], outcome["every"]) == (2, 0, 4)
     assert outcome["hidden"] is True
+    assert outcome["video"] == [64, 48, 0.5]
+    assert outcome["images"] == [64]
     assert outcome["bars"] == 4  # ours and the paper's, and the two of the legend
     assert outcome["wide"] is True  # nothing but tables is wider than the window
     assert outcome["unnamed"] == 0
@@ -128,5 +188,12 @@ def test_numbers_are_those_of_the_csv(written: Path) -> None:
     assert outcome["last"] == "; ".join(["Hopper-v4, 1,000,000 time steps", *said])
     assert outcome["before"] == "Hopper-v4, 500,000 time steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
     assert outcome["tip"] == "500,000 time steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
+    assert outcome["minutes"].endswith(", 100 minutes, all seeds together; TD7 1.0")
+    assert outcome["speed"].endswith(
+        "TD7, HalfCheetah-v4, 1 seed on 2 cores 100.0 min, paper 110.0 min"
+    )
+    assert outcome["estimate"].endswith("1,000,000 time steps; No clipping, 1M 1,000 ± 196.0")
+    assert outcome["estimates"].endswith("No clipping, 1M 900.0 · 1,100")
+    assert outcome["drops"] == "Hopper-v4, within 1, 0 % lower or more; TD7 33.3"
     # Over all three: 0, 2000 and 3900 or 4100 of TD3, whose means are 1967 and 2033.
     assert outcome["smoothed"].startswith("Hopper-v4, 1,000,000 time steps; TD3 2,000 ± 65.3")

@@ -61,8 +61,8 @@ function summarise(seeds) {
 function path(xs, ys) { return xs.map((x, i) => `${i ? "L" : "M"}${x.toFixed(1)} ${ys[i].toFixed(1)}`).join(""); }
 
 class Panel {
-  constructor(study, place, host) {
-    this.runs = study.curves.filter((run) => run.place === place);
+  constructor(runs, place, host) {
+    this.runs = runs.filter((run) => run.place === place);
     this.steps = [...new Set(this.runs.flatMap((run) => run.steps))].sort((a, b) => a - b);
     this.svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: "0", role: "img" });
     this.tip = element("div", { class: "tip", hidden: "" });
@@ -91,7 +91,7 @@ class Panel {
   draw(choice) {
     this.choice = choice;
     this.drawn = this.runs.filter((run) => choice.rows.has(run.row)).map((run) => {
-      const seeds = run.values.map((values) => smooth(values, choice.window));
+      const seeds = run.values.map((values) => smooth(values, run.raw ? 1 : choice.window));
       return { ...run, seeds, ...summarise(seeds) };
     });
     const ends = this.drawn.flatMap((run) => choice.seeds === "all"
@@ -144,10 +144,11 @@ class Panel {
     const step = this.steps[index], x = this.x(step);
     this.cursor.setAttribute("x1", x);
     this.cursor.setAttribute("x2", x);
-    const lines = [element("b", {}, `${whole.format(step)} ${this.counted}`)], spoken = [`${this.place}, ${whole.format(step)} ${this.counted}`];
+    const where = `${(Number.isInteger(step) ? whole : tenth).format(step)} ${this.counted}`;
+    const lines = [element("b", {}, where)], spoken = [`${this.place}, ${where}`];
     for (const run of this.drawn) {
-      const i = run.steps.indexOf(step);
-      if (i < 0) continue;
+      const i = run.steps.findLastIndex((one) => one <= step);
+      if (i < 0 || step > run.steps.at(-1)) continue;
       const text = this.choice.seeds === "all"
         ? run.seeds.map((seed) => words(seed[i])).join(" · ")
         : words(run.mean[i]) + (run.seeds.length > 1 ? ` ± ${words(run.wide[i])}` : "");
@@ -181,11 +182,19 @@ function sample(run) {
   return svg;
 }
 
+// What a study's controls govern: its learning curves, and what else there is of the same runs.
+const CHARTS = {
+  "": (study) => study.curves,
+  "Learning curves over minutes": (study) => study.curves.filter((run) => study.timed && run.minutes_a_step).map((run) =>
+    ({ ...run, counted: "minutes, all seeds together", steps: run.steps.map((step) => step * run.minutes_a_step) })),
+  "Value estimates": (study) => study.estimates,
+  "Drops": (study) => study.drops,
+};
+
 function charts(study) {
   const host = document.querySelector(`[data-curves="${CSS.escape(study.name)}"]`);
   if (!host) return;
   const rows = [...new Set(study.curves.map((run) => run.row))];
-  const places = [...new Set(study.curves.map((run) => run.place))];
   const most = 8, choice = { rows: new Set(rows.slice(0, most)), seeds: "mean", window: 10 };
   const agents = element("fieldset", { class: "agents" }, element("legend", {}, "Rows"));
   const list = element("div", { class: "rows" });
@@ -202,9 +211,14 @@ function charts(study) {
     element("option", { value: size, ...(size === 10 ? { selected: "" } : {}) }, size === 1 ? "none" : `${size} evaluations`)));
   const smoothing = element("fieldset", {}, element("legend", {}, "Smoothing"),
     element("label", {}, element("span", { class: "unseen" }, "Smoothing of the curves, "), windows));
-  const grid = element("div", { class: "panels" });
-  host.replaceChildren(element("div", { class: "controls" }, agents, seeds, smoothing), grid);
-  const panels = places.map((place) => new Panel(study, place, grid));
+  host.replaceChildren(element("div", { class: "controls" }, agents, seeds, smoothing));
+  const panels = Object.entries(CHARTS).flatMap(([title, of]) => {
+    const runs = of(study), grid = element("div", { class: "panels" });
+    if (!runs.length) return [];
+    if (title) host.append(element("h3", {}, title));
+    host.append(grid);
+    return [...new Set(runs.map((run) => run.place))].map((place) => new Panel(runs, place, grid));
+  });
   const draw = () => panels.forEach((panel) => panel.draw(choice));
   const boxes = [...list.querySelectorAll("input")];
   const pick = (which) => { boxes.forEach((box) => { box.checked = which; }); choice.rows = new Set(which ? rows : []); draw(); };
@@ -219,50 +233,67 @@ function charts(study) {
   draw();
 }
 
-// A bar a row, ours above the paper's.
+// What the bars of a kind of table show: ours above the paper's.
+const BARS = {
+  losses(records) {
+    const step = Math.max(...records.map((record) => record.step));
+    return {
+      title: `Mean percent loss at ${whole.format(step)} steps`, unit: "%",
+      legend: `paper; loss against ${records[0].reference}, ${whole.format(step)} steps`,
+      groups: records.filter((record) => record.step === step).map((r) =>
+        ({ name: r.row, here: [r.percent_loss, r.interval], there: [r.paper_percent_loss, r.paper_interval] })),
+    };
+  },
+  speed(records) {
+    return {
+      title: "Minutes for 1M steps, all seeds together", unit: " min", legend: "paper, one seed",
+      groups: records.map((r) =>
+        ({ name: `${r.row}, ${r.place}`, here: [r.minutes_a_million_steps, null], there: [r.paper_minutes, null] })),
+    };
+  },
+};
+
 function bars(table) {
   const host = document.querySelector(`[data-bars="${CSS.escape(table.name)}"]`);
   if (!host) return;
-  const step = Math.max(...table.records.map((record) => record.step));
-  const records = table.records.filter((record) => record.step === step);
-  const name = 190, width = 620, tall = 30, height = records.length * tall + 44;
-  const ends = records.flatMap((r) => [r.percent_loss, r.paper_percent_loss].flatMap((loss, i) =>
-    loss === null ? [] : [loss - ([r.interval, r.paper_interval][i] ?? 0), loss + ([r.interval, r.paper_interval][i] ?? 0)]));
+  const { title, unit, legend, groups } = BARS[table.kind](table.records);
+  const said = (value) => `${tenth.format(value)}${unit}`;
+  const name = Math.max(190, 16 + 5.6 * Math.max(...groups.map((group) => group.name.length)));
+  const width = name + 430, tall = 30, height = groups.length * tall + 44;
+  const ends = groups.flatMap(({ here, there }) => [here, there].flatMap(([value, wide]) =>
+    value === null ? [] : [value - (wide ?? 0), value + (wide ?? 0)]));
   const low = Math.min(0, ...ends), high = Math.max(1, ...ends);
   const x = (value) => name + (value - low) / (high - low) * (width - name - 20);
-  const label = records.map((r) => `${r.row} ${tenth.format(r.percent_loss)}%`
-    + (r.paper_percent_loss === null ? "" : `, paper ${tenth.format(r.paper_percent_loss)}%`)).join("; ");
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `Mean percent loss at ${whole.format(step)} steps: ${label}` });
+  const label = groups.map((group) => `${group.name} ${said(group.here[0])}`
+    + (group.there[0] === null ? "" : `, paper ${said(group.there[0])}`)).join("; ");
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: ${label}` });
   for (const value of ticks(low, high, 5)) {
     svg.append(element("line", { class: "axis", x1: x(value), x2: x(value), y1: 4, y2: height - 36 }),
-      element("text", { x: x(value), y: height - 22, "text-anchor": "middle" }, `${short(value)}%`));
+      element("text", { x: x(value), y: height - 22, "text-anchor": "middle" }, `${short(value)}${unit}`));
   }
-  records.forEach((record, i) => {
+  groups.forEach((group, i) => {
     const top = 6 + i * tall;
-    svg.append(element("text", { class: "name", x: name - 8, y: top + 16, "text-anchor": "end" }, record.row));
-    for (const [loss, wide, y, fill] of [
-      [record.percent_loss, record.interval, top + 1, "var(--here)"],
-      [record.paper_percent_loss, record.paper_interval, top + 12, "var(--there)"],
-    ]) {
-      if (loss === null) continue;
-      svg.append(element("rect", { x: Math.min(x(0), x(loss)), y, height: 10, width: Math.abs(x(loss) - x(0)), style: `fill:${fill}` },
-        element("title", {}, `${record.row}: ${tenth.format(loss)}%${wide === null ? "" : ` ± ${tenth.format(wide)}`}`)));
+    svg.append(element("text", { class: "name", x: name - 8, y: top + 16, "text-anchor": "end" }, group.name));
+    for (const [[value, wide], y, fill] of [[group.here, top + 1, "var(--here)"], [group.there, top + 12, "var(--there)"]]) {
+      if (value === null) continue;
+      svg.append(element("rect", { x: Math.min(x(0), x(value)), y, height: 10, width: Math.abs(x(value) - x(0)), style: `fill:${fill}` },
+        element("title", {}, `${group.name}: ${said(value)}${wide === null ? "" : ` ± ${tenth.format(wide)}`}`)));
       if (wide !== null) {
-        svg.append(element("line", { x1: x(loss - wide), x2: x(loss + wide), y1: y + 5, y2: y + 5, style: "stroke:var(--ink)" }));
+        svg.append(element("line", { x1: x(value - wide), x2: x(value + wide), y1: y + 5, y2: y + 5, style: "stroke:var(--ink)" }));
       }
     }
   });
-  svg.append(element("rect", { x: name, y: height - 12, width: 10, height: 10, style: "fill:var(--here)" }),
-    element("text", { x: name + 15, y: height - 3 }, "here"),
-    element("rect", { x: name + 60, y: height - 12, width: 10, height: 10, style: "fill:var(--there)" }),
-    element("text", { x: name + 75, y: height - 3 }, `paper; loss against ${records[0].reference}, ${whole.format(step)} steps`));
+  const legends = [["here", "var(--here)"], [legend, "var(--there)"]];
+  legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1).forEach(([text, fill], i) => {
+    svg.append(element("rect", { x: name + 60 * i, y: height - 12, width: 10, height: 10, style: `fill:${fill}` }),
+      element("text", { x: name + 60 * i + 15, y: height - 3 }, text));
+  });
   host.replaceChildren(svg);
 }
 
 function all() {
   data.studies.forEach(charts);
-  data.tables.filter((table) => table.kind === "losses").forEach(bars);
+  data.tables.filter((table) => table.kind in BARS).forEach(bars);
 }
 all();
 dark.addEventListener("change", all);
