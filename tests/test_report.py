@@ -164,6 +164,7 @@ def written(found: report.Report, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_every_study_has_its_tables(found: report.Report) -> None:
     assert {table.name for table in found.tables} == {
+        *("online-headline", "offline-headline"),
         *(f"{study}-scores" for study in STUDIES),
         *(f"{study}-speed" for study in STUDIES),
         *(f"{name}-aggregates" for name, study in STUDIES.items() if study.table),
@@ -954,6 +955,50 @@ def test_the_command(
     assert {p: p.read_bytes() for p in (tmp_path / "online").rglob("*.*")} == before
 
 
+def test_marked_places_of_a_text_are_filled(mini: Path, tmp_path: Path) -> None:
+    """And nothing else of it is touched; given again, nothing changes."""
+    file = tmp_path / "text.md"
+    marks = "<!-- td7 report: online-headline -->\n{}<!-- td7 report -->"
+    file.write_text(f"before\n{marks.format('old')}\nafter\n")
+    words = ["report", str(mini / "online"), "--out", str(tmp_path / "out"), "--no-figures"]
+    for _ in range(2):
+        assert main([*words, "--markdown", str(file), str(tmp_path / "new.md")]) == 0
+        lines = [
+            "| 1,000,000 steps, 2 seeds | HalfCheetah-v4 |",
+            "|---|---|",
+            *("| TD3, paper | 10574 ± 897 |", "| TD3, here | 11000 ± 196 |"),
+            *("| SAC, paper | 10484 ± 659 |", "| SAC, here | 15900 ± 196 |"),
+            *("| TD7, paper | 17434 ± 155 |", "| TD7, here | 16000 ± 196 |"),
+        ]
+        table = "".join(f"{line}\n" for line in lines)
+        assert file.read_text() == f"before\n{marks.format(table)}\nafter\n"
+        assert (tmp_path / "new.md").read_text() == (tmp_path / "out/report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# Mine\n", "it is no report, and has no places marked for one"),
+        ("<!-- td7 report: online-headline -->\n", "or not to the end"),
+        (
+            "<!-- td7 report: online-headlin -->\n<!-- td7 report -->",
+            "unknown table of the report 'online-headlin'; did you mean 'online-headline'?",
+        ),
+    ],
+)
+def test_other_texts_are_left_alone(
+    mini: Path, tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "text.md"
+    file.write_text(text)
+    words = ["report", str(mini / "online"), "--out", str(tmp_path / "out"), "--no-figures"]
+    assert main([*words, "--markdown", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert file.read_text() == text
+
+
 def test_a_report_over_another_leaves_nothing_of_it(tmp_path: Path) -> None:
     write_run(tmp_path / "a/run", pair(1000))
     write_run(tmp_path / "b/run", pair(1000), variant="beyond/SAC", algorithm="sac")
@@ -993,10 +1038,15 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
 # -- the committed results -----------------------------------------------------------------------
 
 
-def test_the_page_of_results_is_that_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`td7 report results/online --markdown docs/results.md` writes it."""
+@pytest.mark.parametrize("file", ["docs/results.md", "README.md", "results/online/README.md"])
+def test_tables_in_the_texts_are_those_of_the_files(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`td7 report results --markdown docs/results.md README.md …` writes them."""
     monkeypatch.chdir(ROOT)
-    assert report.read([Path("results/online")]).markdown == Path("docs/results.md").read_text()
+    text = Path(file).read_text()
+    assert report.read([Path("results")]).within(text) == text
+    assert re.search(r"\| \d+ ± \d+ \|", text)
 
 
 def test_the_committed_results_are_the_means_of_their_rows() -> None:

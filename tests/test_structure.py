@@ -13,7 +13,6 @@ import pytest
 import td7
 from td7.cli import main
 from td7.fetching import DATASETS
-from td7.report import online_table
 from td7.statistics import Sample
 
 ROOT = Path(__file__).parents[1]
@@ -221,11 +220,6 @@ def test_results_in_the_texts_are_those_of_the_files(page: str) -> None:
         evaluations = pd.read_csv(file)
         last = evaluations[evaluations["step"] == evaluations["step"].max()]
         assert str(Sample.of(last.groupby("seed")["return"].mean())) in text, file.parent.name
-
-
-def test_the_table_of_online_results_is_made_of_the_files() -> None:
-    runs = sorted(path.parent for path in (ROOT / "results" / "online").glob("*/config.json"))
-    assert online_table(runs) in (ROOT / "results" / "online" / "README.md").read_text()
 
 
 def test_speeds_in_the_texts_are_those_of_the_files() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from td7 import __version__
-from td7.errors import InputError, RunError, unknown
+from td7.errors import InputError, RunError, one_line, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -248,7 +248,12 @@ def _add_report(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     parser.add_argument("--no-figures", action="store_true", help="tables and the page only")
     parser.add_argument(
-        "--markdown", metavar="FILE", help="write all tables there, too, as one Markdown page"
+        "--markdown",
+        metavar="FILE",
+        nargs="+",
+        default=[],
+        help="write all tables there, too, as one Markdown page; in a file that has places marked "
+        "<!-- td7 report: TABLE --> … <!-- td7 report -->, only those tables",
     )
 
 
@@ -566,11 +571,12 @@ def _report(options: argparse.Namespace) -> int:
     found = report.read([Path(folder) for folder in options.dirs])
     out = Path(options.out)
     written = report.write(found, out, with_figures=not options.no_figures)
-    if options.markdown:
+    for file in map(Path, options.markdown):
         try:
-            Path(options.markdown).write_text(found.markdown, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write to {options.markdown}: {error.strerror}") from None
+            before = file.read_text(encoding="utf-8") if file.exists() else ""
+            file.write_text(found.within(before), encoding="utf-8")
+        except (OSError, UnicodeError, InputError) as error:
+            raise InputError(f"cannot write to {file}: {one_line(error)}") from None
     print(found.summary)
     for note in found.findings.notes:
         print(f"note: {note}", file=sys.stderr)

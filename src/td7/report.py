@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +14,17 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from td7 import figures, paper, results, runs, tables
+from td7 import figures, results, tables
 from td7.datasets import score
-from td7.errors import InputError
+from td7.errors import InputError, unknown
 from td7.files import write_json
 from td7.page import machines, page, summary_line
 from td7.planning import Planned, State
 from td7.results import Findings
-from td7.statistics import Sample, welch
+from td7.statistics import Sample
+
+TITLE = "# Results beside the paper's"
+MARKED = re.compile(r"(<!-- td7 report: (\S+) -->)\n.*?(<!-- td7 report -->)", re.DOTALL)
 
 
 def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -161,29 +165,6 @@ def learning_curve(
     figure.savefig(file, dpi=150)
 
 
-def online_table(folders: Sequence[Path]) -> str:
-    """Markdown: runs beside the paper's Table 1, at a run's last common evaluation."""
-    lines = [
-        "| algorithm | task | steps | seeds | here | paper | difference | p | hours |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for folder in folders:
-        config = runs.read_config(folder)
-        curves = per_seed(pd.read_csv(folder / "evaluations.csv")).dropna()
-        step, here = int(curves.index[-1]), Sample.of(curves.iloc[-1])
-        name, task = config["algorithm"].upper(), config["task"]["id"]
-        there = paper.online(name, task.removesuffix("-v4"), step) if "-v4" in task else None
-        timings = pd.read_csv(folder / "timings.csv").set_index("phase")["seconds"]
-        words = [name, task, f"{step:,}", str(here.n), str(here)]
-        if there is None:
-            words += ["–", "–", "–"]
-        else:
-            difference = 100 * (here.mean / there.mean - 1)
-            words += [str(there), f"{difference:+.0f}%", f"{welch(here, there):.2f}"]
-        lines.append(f"| {' | '.join(words)} | {timings['total'] / 3600:.2f} |")
-    return "\n".join(lines)
-
-
 # -- the whole report ----------------------------------------------------------------------------
 
 
@@ -203,7 +184,7 @@ class Report:
         """Every table on one page, and what is missing."""
         written = "`td7 report` writes this page; every number is that of the run folders."
         ran = "\n".join(f"- {tables.markdown(line)}" for line in machines(self.findings))
-        parts = ["# Results beside the paper's", f"{self.summary} {written}", ran]
+        parts = [TITLE, f"{self.summary} {written}", ran]
         for table in self.tables:
             title = tables.markdown(table.title)
             parts += [f"## {title}", tables.markdown(table.caption), tables.as_markdown(table)]
@@ -211,6 +192,25 @@ class Report:
             lines = "\n".join(f"- {tables.markdown(note)}" for note in self.findings.notes)
             parts += ["## What is missing", lines]
         return "\n\n".join(parts) + "\n"
+
+    def within(self, text: str) -> str:
+        """The text with the tables that it marks places for; of none, or a report, all tables.
+
+        Between `<!-- td7 report: NAME -->` and `<!-- td7 report -->` comes the table of that name.
+        """
+        by_name = {table.name: table for table in self.tables}
+
+        def table(match: re.Match[str]) -> str:
+            if match[2] not in by_name:
+                raise unknown("table of the report", match[2], by_name)
+            return f"{match[1]}\n{tables.as_markdown(by_name[match[2]])}\n{match[3]}"
+
+        if not text or text.startswith(TITLE):
+            return self.markdown
+        found, count = MARKED.subn(table, text)
+        if count == 0 or count != text.count("<!-- td7 report: "):
+            raise InputError("it is no report, and has no places marked for one, or not to the end")
+        return found
 
 
 def read(folders: Sequence[Path]) -> Report:

@@ -72,6 +72,46 @@ def tables(studies: Mapping[str, Sequence[Result]]) -> tuple[list[Table], list[s
 # -- scores --------------------------------------------------------------------------------------
 
 
+def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """The paper's numbers and ours, at the step where the most of them can be compared."""
+    del notes
+    both: dict[int, dict[tuple[str, str], tuple[Sample, Sample]]] = {}
+    for step in steps_shown(study, results):
+        here, there = _samples(results, step), printed(study.table, step)
+        both[step] = {key: (there[key], s) for key, s in here.items() if key in there}
+    step = max(both, key=lambda step: (len(both[step]), step), default=0)
+    found = both.get(step, {})
+    if not found:
+        return None
+    places = [p for p in _places(study, results) if any(p == place for _, place in found)]
+    spec = ".1f" if study.datasets else ".0f"
+    lines = []
+    for label in dict.fromkeys(label for label, _ in found):
+        for i, whose in enumerate(("paper", "here")):
+            samples = [found[label, p][i] if (label, p) in found else None for p in places]
+            lines.append(_line((f"{label}, {whose}",), [Cell(_said(s, spec)) for s in samples]))
+    records = [
+        {
+            "study": study.name,
+            "row": label,
+            "place": place,
+            "step": step,
+            "seeds": here.n,
+            "mean": here.mean,
+            "interval": _number(here.interval),
+            "paper_mean": there.mean,
+            "paper_interval": there.interval,
+        }
+        for (label, place), (there, here) in found.items()
+    ]
+    counts = sorted({here.n for _, here in found.values()})
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    caption = "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval."
+    header = (f"{step:,} {study.counted}, {seeds} seed{'s' * (counts[-1] > 1)}", *places)
+    title = f"Beside the paper's: {study.title}"
+    return _table(study, "headline", title, caption, header, lines, records)
+
+
 def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
     """Mean ± interval of every row and place, the paper's beside, at the paper's steps."""
     del notes
@@ -632,8 +672,8 @@ def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
 View = Callable[[Study, Sequence[Result], list[str]], Table | None]
 DEFAULT_VIEWS: tuple[View, ...] = (scores, speed)
 VIEWS: Mapping[str, tuple[View, ...]] = {
-    "online": (scores, aggregates, falls, speed),
-    "offline": (scores, aggregates, speed),
+    "online": (headline, scores, aggregates, falls, speed),
+    "offline": (headline, scores, aggregates, speed),
     "design": (scores, losses, aggregates, speed),
     "extrapolation": (scores, estimates, speed),
     "checkpoints": (scores, losses, aggregates, falls, speed),
