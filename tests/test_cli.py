@@ -1,5 +1,6 @@
 """The command line: useful words, one-line errors, and the exit status that goes with them."""
 
+import dataclasses
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import torch
 import td7
 import toys
 from folders import SMALL, newest, words
+from td7 import bench
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
 from td7.api import TrainOptions
@@ -647,6 +649,38 @@ def test_bench_measures_what_learns_from_data(
     assert data["machine"]["torch_threads"] == torch.get_num_threads() == threads
 
 
+def test_bench_measures_on_each_device(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which a second is pretended here: both are the CPU."""
+    measure, machine = bench.measure, bench.machine
+    pretended = {"engines": ["eager"], "device": "cpu"}
+
+    def measured(*arguments: Any, device: str, **options: Any) -> list[bench.Result]:
+        found = measure(*arguments, **{**options, **pretended})
+        return [dataclasses.replace(result, device=device) for result in found]
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(bench, "measure", measured)
+    monkeypatch.setattr(bench, "machine", lambda devices: machine(["cpu"]) | {"of": devices})
+    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
+    assert main([*words, "0.01", "--device", "cpu,cuda"]) == 0
+    (file,) = (folder / "results" / "bench").iterdir()
+    assert file.name.startswith("cpu-cuda-")
+    data = json.loads(file.read_text())
+    assert data["machine"]["of"] == ["cpu", "cuda"]
+    found = [(r["device"], r["engine"], r["is_reference"]) for r in data["results"]]
+    pair = (("plain", True), ("eager", False))
+    assert found == [(device, *who) for device in ("cpu", "cuda") for who in pair]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if " td7 " in line]
+    assert [row[3] for row in rows] == ["cpu", "cpu", "cuda", "cuda"]
+    # Beside the plain program on the same device.
+    shares = [r["seed_updates_per_second"] for r in data["results"]]
+    told = [float(row[-8]) for row in rows]
+    assert told == [1.0, pytest.approx(shares[1] / shares[0], abs=0.006), 1.0, told[3]]
+    assert told[3] == pytest.approx(shares[3] / shares[2], abs=0.006)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -654,6 +688,12 @@ def test_bench_measures_what_learns_from_data(
         (["--algorithms", "td8"], "did you mean 'td7'"),
         (["--engines", "egaer"], "did you mean 'eager'"),
         (["--seeds", "0"], "seeds must be at least 1"),
+        (
+            ["--device", "cpu,gpu"],
+            "unknown device 'gpu'; did you mean 'cpu'? allowed: auto, cpu, cuda",
+        ),
+        (["--device", "cpu,cpu"], "device cpu is given twice"),
+        (["--device", "cpu", "--engines", "graph"], "engine graph needs a CUDA device"),
         (["--seconds", "soon"], "seconds takes a number"),
         (["--steps", "30", "--algorithms", "td7,cql"], "steps=30: cql learns from data"),
     ],

@@ -266,6 +266,7 @@ def bench_run(
         return end_to_end(
             lambda shown: start(options, shown),
             name,
+            device,
             env,
             seeds=seeds,
             steps=steps,

@@ -37,6 +37,7 @@ class Result:
     """One candidate's measured speed."""
 
     algorithm: str
+    device: str
     engine: str  # or the program that it is measured beside
     seeds: int
     rows: int
@@ -104,6 +105,7 @@ def measure(
             results.append(
                 Result(
                     name,
+                    device,
                     mode,
                     count,
                     capacity,
@@ -232,6 +234,7 @@ def table(results: Sequence[Result], title: str) -> Table:
     shown = Table(title=title, title_justify="left")
     for column in (
         "algorithm",
+        "device",
         "replay rows",
         "engine",
         "seeds",
@@ -243,13 +246,14 @@ def table(results: Sequence[Result], title: str) -> Table:
         "floor",
         "ready in s",
     ):
-        left = column in ("algorithm", "engine")
+        left = column in ("algorithm", "device", "engine")
         shown.add_column(column, justify="left" if left else "right")
-    references = {(r.algorithm, r.rows): r for r in results if r.is_reference}
+    references = {(r.algorithm, r.device, r.rows): r for r in results if r.is_reference}
     for r in results:
-        reference = references.get((r.algorithm, r.rows))
+        reference = references.get((r.algorithm, r.device, r.rows))
         shown.add_row(
             r.algorithm,
+            r.device,
             f"{r.rows:,}",
             r.engine,
             str(r.seeds),
@@ -263,7 +267,9 @@ def table(results: Sequence[Result], title: str) -> Table:
             "–" if r.floor_milliseconds is None else f"{r.floor_milliseconds / r.milliseconds:.0%}",
             f"{r.first_seconds:.1f}",
         )
-    shown.caption = "×: beside the first program; floor: the share of matrix products alone"
+    shown.caption = (
+        "×: beside the first program on the device; floor: the share of matrix products alone"
+    )
     return shown
 
 
@@ -272,6 +278,7 @@ class EndToEnd:
     """One real training run's speed, evaluation included."""
 
     algorithm: str
+    device: str
     env: str
     seeds: int
     steps: int
@@ -298,6 +305,7 @@ class _Watch(QuietProgress):
 def end_to_end(
     train: Callable[[Progress], object],
     name: str,
+    device: str,
     env: str,
     *,
     seeds: int,
@@ -312,18 +320,19 @@ def end_to_end(
     half = next((t, n) for t, n in watch.seen if n >= seeds * steps / 2)
     last = next((t, n) for t, n in watch.seen if n >= seeds * steps)
     steady = (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
-    return EndToEnd(name, env, seeds, steps, workers, end - begin, steady)
+    return EndToEnd(name, device, env, seeds, steps, workers, end - begin, steady)
 
 
 def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
     shown = Table(title=title, title_justify="left")
-    shown.add_column("algorithm")
-    shown.add_column("task")
+    for column in ("algorithm", "device", "task"):
+        shown.add_column(column)
     for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
         shown.add_column(column, justify="right")
     for r in results:
         shown.add_row(
             r.algorithm,
+            r.device,
             r.env,
             str(r.seeds),
             f"{r.steps:,}",
@@ -335,16 +344,16 @@ def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
     return shown
 
 
-def machine(device: str) -> dict[str, Any]:
+def machine(devices: Sequence[str]) -> dict[str, Any]:
     """What the figures were made on."""
     found = {
         "versions": versions(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
-        "device": device,
+        "device": ",".join(devices),
     }
-    if device == "cuda":
+    if "cuda" in devices:
         found["gpu"] = torch.cuda.get_device_name()
     return found
 

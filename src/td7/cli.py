@@ -186,7 +186,7 @@ def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         ("--rows", "100_000", "replay sizes"),
         ("--env", "HalfCheetah-v4", "the tasks, as A,B, whose sizes are taken"),
         ("--steps", "0", "train for so many steps, too, with everything in it, and time that"),
-        ("--device", "auto", "auto, cpu or cuda"),
+        ("--device", "auto", "of cpu, cuda, as A,B (auto: cuda if there is one)"),
         ("--seconds", "10", "time for each candidate; all take turns"),
         ("--out", "results/bench", "folder for the figures, as JSON"),
     ):
@@ -595,7 +595,10 @@ def _bench(options: argparse.Namespace) -> int:
     from td7.files import write_json
     from td7.types import Task
 
-    device = choose_device(options.device)
+    devices = [choose_device(word) for word in options.device.split(",")]
+    twice = [device for i, device in enumerate(devices) if device in devices[:i]]
+    if twice:
+        raise InputError(f"device {twice[0]} is given twice")
 
     def numbers(name: str, words: str) -> list[int]:
         found = [parse(name, word, int) for word in words.split(",")]
@@ -604,11 +607,16 @@ def _bench(options: argparse.Namespace) -> int:
         return found
 
     words = "eager,auto" if options.engines == "auto" else options.engines
-    engines = [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
+    engines = {
+        device: [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
+        for device in devices
+    }
     names = [algorithm(word).name for word in options.algorithms.split(",")]
     tasks = options.env.split(",")
     specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
     seeds = numbers("seeds", options.seeds)
+    rows = numbers("rows", options.rows)
+    seconds = parse("seconds", options.seconds, float)
     steps = parse("steps", options.steps, int)
     for name in names:
         if steps and not algorithm(name).online:
@@ -617,19 +625,23 @@ def _bench(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    data: dict[str, Any] = {"machine": bench.machine(device), "results": [], "end_to_end": []}
+    data: dict[str, Any] = {"machine": bench.machine(devices), "results": [], "end_to_end": []}
     for (task, spec), name in product(zip(tasks, specs, strict=True), names):
-        results = bench.measure(
-            name,
-            spec,
-            seeds=seeds,
-            engines=engines,
-            rows=numbers("rows", options.rows),
-            device=device,
-            seconds=parse("seconds", options.seconds, float),
-            say=say,
-        )
-        _console().print(bench.table(results, f"updates, sizes of {task}, {device}"))
+        results = [
+            result
+            for device in devices
+            for result in bench.measure(
+                name,
+                spec,
+                seeds=seeds,
+                engines=engines[device],
+                rows=rows,
+                device=device,
+                seconds=seconds,
+                say=say,
+            )
+        ]
+        _console().print(bench.table(results, f"updates, sizes of {task}"))
         data["results"] += [
             {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
             for r in results
@@ -637,15 +649,15 @@ def _bench(options: argparse.Namespace) -> int:
     if steps:
         runs = [
             bench_run(name, task, count, steps, device, say)
-            for name, task, count in product(names, tasks, seeds)
+            for name, device, task, count in product(names, devices, tasks, seeds)
         ]
-        _console().print(bench.end_to_end_table(runs, f"training, {device}"))
+        _console().print(bench.end_to_end_table(runs, "training"))
         data["end_to_end"] = [
             {**vars(r), "seed_steps_per_second": r.seed_steps_per_second} for r in runs
         ]
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{device}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    file = folder / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     write_json(file, data)
     print(file)
     return 0
