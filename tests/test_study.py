@@ -251,7 +251,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     states = [state(run) for run in found]
     assert states.count(State.DONE) == len(found[::3])
     assert planning.measured_rates(found)["td7"] == 5_000
-    assert time.process_time() - begin < 20
+    assert time.process_time() - begin < 5
 
 
 def test_the_parents_signal_reaches_the_runs_once(tmp_path: Path) -> None:
