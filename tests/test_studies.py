@@ -236,6 +236,17 @@ def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DISTINCT)
+def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
+    """Lockstep acts before the others, while they are made."""
+    engine = build(name)
+    for update in range(1, 7):
+        before = engine.learner.policies().clone()
+        run(engine, update)
+        changed = not torch.equal(engine.learner.policies(), before)
+        assert changed == (update % engine.learner.policy_every == 0)
+
+
+@pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_stacks(name: str) -> None:
     """Two members side by side are the two of them alone."""
     together = build(name)

@@ -251,15 +251,18 @@ class Engine:
         They are the actions after the update; where it leaves the policies as they are, they are
         given before it, and a GPU makes it while the environments step.
         """
-        k = self.learner.actor_every
         for m in members:
             self.noise.prepare(m, self.updates[m])
-        due = [m for m in members if (self.updates[m] + 1) % k == 0]
-        slots = [Slot(members, due or None)] if members else []
+
+        def due(every: int) -> list[int]:
+            return [m for m in members if (self.updates[m] + 1) % every == 0]
+
+        slots = [Slot(members, due(self.learner.actor_every) or None)] if members else []
+        changes_policies = bool(due(self.learner.policy_every))
         self._fill_inbox(rows, states, noise)
-        self._step(slots if due else [])
+        self._step(slots if changes_policies else [])
         actions = Fetch(self._outbox)
-        if not due:
+        if not changes_policies:
             self._unit(slots)
         for m in range(len(self.seeds)):
             self.replay.count_row(m)

@@ -146,6 +146,7 @@ class Learner(ABC):
     exploration: Exploration  # how that acts in training
     noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals an update takes, a member
     actor_every: int  # updates; every such update trains the actor
+    policy_every: int = 1  # updates; every such update changes what acts, as copying targets may
     target_every: int = 250  # updates; after every such update `copy_targets` is due
     is_prioritised: bool = True  # whether updates give new priorities, and sampling is by them
 

@@ -94,7 +94,7 @@ class TD3(Learner):
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
         self.exploration = Exploration("added_noise", c.exploration_noise)
-        self.actor_every = c.actor_every
+        self.actor_every = self.policy_every = c.actor_every
         self.target_every = c.target_every
         self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
         dims = (task.state_dim, task.action_dim)

@@ -239,6 +239,8 @@ class TD7(Learner):
         }
         current, target = embedding_sources(c)
         self._read_encoder, self._target_read_encoder = encoders[current], encoders[target]
+        if not (self._actor_reads_zs and self._read_encoder is self.encoder.flat):
+            self.policy_every = c.actor_every
         # An encoder that nobody reads is not trained.
         self._trains_encoder = self._reads_zs and c.encoder_training == "decoupled"
         self._is_end_to_end = self._reads_zs and c.encoder_training == "end_to_end"
