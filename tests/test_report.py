@@ -326,6 +326,25 @@ def test_the_papers_percent_losses(found: report.Report, tmp_path: Path) -> None
     assert record["percent_loss"] == pytest.approx(10)
 
 
+def test_percent_losses_before_the_papers_steps(tmp_path: Path) -> None:
+    """Beside its last ones, and in whose order: by hand, two of three rows have changed places."""
+    means = {"TD7 (no checkpoints)": 1000, "TD3": 300, "zs'a'": 200, "s'": 900}
+    for label, mean in means.items():
+        folder, row = tmp_path / label, f"design/{label}"
+        write_run(folder, pair(mean), variant=row, env="HalfCheetah-v4", every=2500)
+    table = table_of(report.read([tmp_path]), "design-losses")
+    record = record_of(table, row="s'")
+    rows = paper.table("design").set_index(["variant", "environment"])["mean"]
+    own = 100 * (1 - rows["s'", "HalfCheetah"] / rows["TD7 (no checkpoints)", "HalfCheetah"])
+    assert (record["step"], record["paper_step"]) == (5000, 1_000_000)
+    assert record["paper_percent_loss"] == pytest.approx(own)
+    (line,) = (line for line in table.lines if line[2].text == "s'")
+    assert line[5].text == f"{own:.1f} at 1,000,000"
+    assert table.caption.endswith("here and there: 0.50 at 5,000 steps, over 3 rows.")
+    figure = figures.loss_bars(table)
+    assert "paper, 1,000,000 steps" in [t.get_text() for t in figure.axes[0].get_legend().texts]
+
+
 @pytest.mark.parametrize("label", PERCENT_LOSS_LABELS.values())
 def test_every_printed_percent_loss_finds_its_row(tmp_path: Path, label: str) -> None:
     for row in ("TD7 (no checkpoints)", label):
@@ -973,6 +992,10 @@ def test_marked_places_of_a_text_are_filled(mini: Path, tmp_path: Path) -> None:
         table = "".join(f"{line}\n" for line in lines)
         assert file.read_text() == f"before\n{marks.format(table)}\nafter\n"
         assert (tmp_path / "new.md").read_text() == (tmp_path / "out/report.md").read_text()
+    file.write_text(marks.format("old").replace("headline", "headline with caption"))
+    assert main([*words, "--markdown", str(file)]) == 0
+    captioned = f"Mean ± 1.96 / sqrt(n) \\* sd over seeds, the paper's interval.\n\n{table}"
+    assert file.read_text() == marks.format(captioned).replace("headline", "headline with caption")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from td7.statistics import (
     percent_loss,
     probability_of_improvement,
     probability_of_improvement_interval,
+    rank_correlation,
     smoothed,
     time_to_reach,
     times_to_reach,
@@ -61,6 +62,15 @@ def test_welch_by_hand() -> None:
     """Means 1 apart, both errors 0.5: t = 1 / sqrt(0.5) with 18 degrees of freedom."""
     a, b = Sample(0, math.sqrt(2.5), 10), Sample(1, math.sqrt(2.5), 10)
     assert welch(a, b) == pytest.approx(2 * stats.t.sf(math.sqrt(2), 18))
+
+
+def test_rank_correlation_by_hand() -> None:
+    """Ranks 1 2 3 4 and 2 1 3 4: squared differences 1 + 1; 1 - 6 * 2 / (4 * (16 - 1))."""
+    assert rank_correlation([10, 20, 30, 40], [0.2, 0.1, 7, 8]) == pytest.approx(0.8)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert math.isnan(rank_correlation([1, 2, 3], [5, 5, 5]))
+    with pytest.raises(ValueError, match="a has 2 numbers, b 3"):
+        rank_correlation([1, 2], [1, 2, 3])
 
 
 def test_the_papers_table_1() -> None:

@@ -253,7 +253,8 @@ def _add_report(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         nargs="+",
         default=[],
         help="write all tables there, too, as one Markdown page; in a file that has places marked "
-        "<!-- td7 report: TABLE --> … <!-- td7 report -->, only those tables",
+        "<!-- td7 report: TABLE --> (or: TABLE with caption) … <!-- td7 report -->, only those "
+        "tables",
     )
 
 
@@ -531,7 +532,8 @@ def _study(options: argparse.Namespace) -> int:
             run_config(train_options({**run.options, **({"device": "cpu"} if on_ray else {})}))
     states = {run: planning.state(run) for run in runs}
     done = [run for run, found in states.items() if found is planning.State.DONE]
-    rates = {**planning.usual_rates(device.replace("auto", "cpu")), **planning.measured_rates(done)}
+    usual = planning.usual_rates(device.replace("auto", "cpu"))
+    rates = {**usual, **planning.measured_rates(done, at_once)}
     left = {
         run: 1 - planning.fraction(run) for run in runs if states[run] is not planning.State.DONE
     }
@@ -540,7 +542,7 @@ def _study(options: argparse.Namespace) -> int:
     seconds = planning.seconds_left(left, rates)
     console.print(
         f"{len(done)} of {len(runs)} runs are done; the others take about "
-        f"{duration(None if seconds is None else seconds / at_once)} on {device} "
+        f"{duration(seconds)} on {device} "
         f"(by {'the runs that are done' if done else 'what was measured elsewhere'})",
         highlight=False,
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from td7.results import Result, known
 from td7.statistics import Aligned, normalised, smoothed
-from td7.tables import DROP_WINDOWS, Table, drop_shares
+from td7.tables import DROP_WINDOWS, Table, Value, drop_shares
 
 FORMATS = ("svg", "png", "pdf")
 WINDOW = 10  # evaluations, the paper's
@@ -340,7 +340,7 @@ def loss_bars(table: Table) -> Any:
     y = np.arange(len(records))[::-1]
     for offset, prefix, colour, word in (
         (0.19, "", "#0072b2", "here"),
-        (-0.19, "paper_", "#bdbdbd", "paper"),
+        (-0.19, "paper_", "#bdbdbd", _paper_at(records, step)),
     ):
         numbers = [_float(record[f"{prefix}percent_loss"]) for record in records]
         wide = [_float(record[f"{prefix}interval"], 0.0) for record in records]
@@ -355,6 +355,12 @@ def loss_bars(table: Table) -> Any:
     axes.set_xlabel(f"mean percent loss against {reference}, {step:,} steps", fontsize=9)
     axes.legend(frameon=False, fontsize=8, loc="best")
     return figure
+
+
+def _paper_at(records: Sequence[Mapping[str, Value]], step: int) -> str:
+    """What the paper's bars are of, if not of the same step."""
+    steps = {record["paper_step"] for record in records} - {None, step}
+    return ", ".join(["paper", *(f"{other:,} steps" for other in steps)])
 
 
 class Bar(NamedTuple):

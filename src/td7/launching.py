@@ -41,8 +41,7 @@ class Standing:
         return {run: 1 - fraction(run) for run in left}
 
     def seconds(self, usual: Mapping[str, float], at_once: int) -> float | None:
-        left = seconds_left(self.parts(), {**usual, **measured_rates(self.done)})
-        return None if left is None else left / max(1, at_once)
+        return seconds_left(self.parts(), {**usual, **measured_rates(self.done, at_once)})
 
 
 class Interrupted(Exception):  # noqa: N818  # not an error: the study was asked to stop

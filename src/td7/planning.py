@@ -193,15 +193,18 @@ def fraction(run: Planned) -> float:
 # -- how long ------------------------------------------------------------------------------------
 
 
-def measured_rates(found: Iterable[Planned]) -> dict[str, float]:
-    """Seed-steps a second of each algorithm, by the finished runs among these."""
+def measured_rates(found: Iterable[Planned], at_once: int) -> dict[str, float]:
+    """Seed-steps a second of each algorithm on the whole machine, by the finished runs among these.
+
+    So many runs were made at a time, each with its share of the machine.
+    """
     seconds: dict[str, float] = {}
     steps: dict[str, float] = {}
     for run in found:
         if (total := runs.total_seconds(run.folder)) is not None:
             seconds[run.algorithm] = seconds.get(run.algorithm, 0.0) + total
             steps[run.algorithm] = steps.get(run.algorithm, 0.0) + run.seed_steps
-    return {name: steps[name] / seconds[name] for name in steps if seconds[name] > 0}
+    return {name: at_once * steps[name] / seconds[name] for name in steps if seconds[name] > 0}
 
 
 def usual_rates(device: str) -> dict[str, float]:
@@ -215,7 +218,7 @@ def usual_rates(device: str) -> dict[str, float]:
 
 
 def seconds_left(left: Mapping[Planned, float], rates: Mapping[str, float]) -> float | None:
-    """Of runs with so much of each to do, one after the other; None: nobody knows."""
+    """Of runs with so much of each to do, at a machine's rates; None: nobody knows."""
     if any(run.algorithm not in rates for run in left):
         return None
     return sum(part * run.seed_steps / rates[run.algorithm] for run, part in left.items())

@@ -24,7 +24,9 @@ from td7.results import Findings
 from td7.statistics import Sample
 
 TITLE = "# Results beside the paper's"
-MARKED = re.compile(r"(<!-- td7 report: (\S+) -->)\n.*?(<!-- td7 report -->)", re.DOTALL)
+MARKED = re.compile(
+    r"(<!-- td7 report: (\S+)( with caption)? -->)\n.*?(<!-- td7 report -->)", re.DOTALL
+)
 
 
 def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -196,14 +198,17 @@ class Report:
     def within(self, text: str) -> str:
         """The text with the tables that it marks places for; of none, or a report, all tables.
 
-        Between `<!-- td7 report: NAME -->` and `<!-- td7 report -->` comes the table of that name.
+        Between `<!-- td7 report: NAME -->` and `<!-- td7 report -->` comes the table of that name,
+        after its caption if the mark says `NAME with caption`.
         """
         by_name = {table.name: table for table in self.tables}
 
         def table(match: re.Match[str]) -> str:
             if match[2] not in by_name:
                 raise unknown("table of the report", match[2], by_name)
-            return f"{match[1]}\n{tables.as_markdown(by_name[match[2]])}\n{match[3]}"
+            found = by_name[match[2]]
+            caption = f"{tables.markdown(found.caption)}\n\n" if match[3] else ""
+            return f"{match[1]}\n{caption}{tables.as_markdown(found)}\n{match[4]}"
 
         if not text or text.startswith(TITLE):
             return self.markdown

@@ -59,6 +59,16 @@ def welch(a: Sample, b: Sample) -> float:
     return float(result.pvalue)
 
 
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's: 1 where both have the same order, -1 where one has it reversed."""
+    x, y = (_numbers(what, values, ("pairs",)) for what, values in (("a", a), ("b", b)))
+    if len(x) != len(y):
+        raise ValueError(f"a has {len(x)} numbers, b {len(y)}")
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return float("nan")  # no order in one of them
+    return float(stats.spearmanr(x, y).statistic)
+
+
 def highlighted(samples: Mapping[str, Sample], level: float = 0.05) -> set[str]:
     """The names a table of the paper highlights: the highest mean, and all not significantly worse.
 

@@ -24,6 +24,7 @@ from td7.statistics import (
     iqm_interval,
     percent_loss,
     probability_of_improvement,
+    rank_correlation,
     welch,
 )
 from td7.studies import Study
@@ -31,6 +32,7 @@ from td7.studies.design import PERCENT_LOSS_LABELS
 
 DROP_PERCENTS = (10, 25, 50)
 DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
+FEWEST_RANKED = 3  # rows whose order can be compared
 TOTAL = "Total"  # a column of the offline table
 
 Value = str | int | float | bool | None
@@ -311,6 +313,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     reference = next(iter(study.rows), "")
     records: list[Mapping[str, Value]] = []
     lines = []
+    theirs = paper_steps(study)
     for step in steps_shown(study, results):
         by_row = _by_row(results, step)
         if reference not in by_row:
@@ -331,7 +334,8 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
             except ValueError as error:
                 notes.append(f"{study.name}: {label} at {step:,}: no percent loss: {error}")
                 continue
-            there = _printed_loss(study, label, tasks, step)
+            paper_step = step if step in theirs else max(theirs, default=0)
+            there = _printed_loss(study, label, tasks, paper_step)
             records.append(
                 {
                     "study": study.name,
@@ -343,21 +347,41 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     "seeds": overall.n,
                     "percent_loss": overall.mean,
                     "interval": _number(overall.interval),
+                    "paper_step": paper_step if there else None,
                     "paper_percent_loss": there.mean if there else None,
                     "paper_interval": _number(there.interval) if there else None,
                 }
             )
             words = (f"{step:,}", _group(study, label), label, str(len(tasks)))
-            numbers = (_said(overall, ".1f"), _said(there, ".1f"))
+            when = f" at {paper_step:,}" if there and paper_step != step else ""
+            numbers = (_said(overall, ".1f"), _said(there, ".1f") + when)
             lines.append(tuple(Cell(word) for word in (*words, *numbers)))
     caption = (
         f"Percent of {reference}'s return that a row loses, averaged over the tasks that both have "
         "(negative: the row is better), ± the interval of the seeds' means over tasks. The "
-        "paper's: as printed; where it prints none, from its means over the same tasks."
+        "paper's: as printed; where it prints none, from its means over the same tasks; of its "
+        f"last step, where it has none at ours.{_same_order(records)}"
     )
     header = ("steps", "group", "row", "tasks", "loss in %, here", "paper")
     title = f"Mean percent loss: {study.title}"
     return _table(study, "losses", title, caption, header, lines, records)
+
+
+def _same_order(records: Sequence[Mapping[str, Value]]) -> str:
+    """How far rows lose here in the order in which they lose in the paper."""
+    said = []
+    for step in dict.fromkeys(record["step"] for record in records):
+        both = [
+            (record["percent_loss"], record["paper_percent_loss"])
+            for record in records
+            if record["step"] == step and record["paper_percent_loss"] is not None
+        ]
+        if len(both) >= FEWEST_RANKED:
+            found = rank_correlation(*zip(*both, strict=True))
+            said.append(f"{found:.2f} at {step:,} steps, over {len(both)} rows")
+    if not said:
+        return ""
+    return f" Spearman's rank correlation of the losses here and there: {'; '.join(said)}."
 
 
 def _by_row(results: Sequence[Result], step: int) -> dict[str, dict[str, dict[int, float]]]:

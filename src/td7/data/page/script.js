@@ -237,9 +237,13 @@ function charts(study) {
 const BARS = {
   losses(records) {
     const step = Math.max(...records.map((record) => record.step));
+    const others = new Set(records.filter((r) => r.step === step).map((r) => r.paper_step));
+    others.delete(null);
+    others.delete(step);
+    const paper = ["paper", ...[...others].map((other) => `${whole.format(other)} steps`)].join(", ");
     return {
       title: `Mean percent loss at ${whole.format(step)} steps`, unit: "%",
-      legend: `paper; loss against ${records[0].reference}, ${whole.format(step)} steps`,
+      legend: `${paper}; loss against ${records[0].reference}, ${whole.format(step)} steps`,
       groups: records.filter((record) => record.step === step).map((r) =>
         ({ name: r.row, here: [r.percent_loss, r.interval], there: [r.paper_percent_loss, r.paper_interval] })),
     };
