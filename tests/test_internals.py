@@ -1,0 +1,185 @@
+"""docs/internals.md: its tree is the tree, its names exist, its algorithm trains and resumes."""
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import td7
+import toys
+from fake_runs import write_run
+from folders import contents, differences
+from td7 import actors, networks
+from td7.algorithms import ALGORITHMS
+from td7.architectures import Layout
+from td7.engine import Engine
+from td7.environments import describe
+from td7.errors import InputError
+from td7.replay import Replay
+from td7.results import read
+from td7.types import RowLayout, Task
+from test_structure import ORDER, ROOT
+
+assert toys  # registers the tasks
+PAGE = (ROOT / "docs" / "internals.md").read_text()
+MODULE, SCRIPT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+CPU = torch.device("cpu")
+SPEC = describe(Task("toys:Point-v0"))
+NETWORKS = ("critic", "actor", "target_critic", "target_actor")
+
+
+@pytest.fixture(scope="module")
+def ddpg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The page's module, imported as a user would, and forgotten afterwards."""
+    folder = tmp_path_factory.mktemp("internals")
+    (folder / "ddpg.py").write_text(MODULE)
+    sys.path.insert(0, str(folder))
+    try:
+        yield importlib.import_module("ddpg")
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("ddpg", None)
+        ALGORITHMS.pop("ddpg", None)
+
+
+def build(ddpg: Any, seeds: tuple[int, ...]) -> Engine:
+    """Eager, in float64, on the seeds' own made-up transitions."""
+    config = ddpg.DDPGConfig(hidden_dim=16, batch_size=16)
+    learner = ddpg.DDPG(config, SPEC, seeds, CPU, torch.float64)
+    layout = RowLayout(SPEC.state_dim, SPEC.action_dim)
+    replay = Replay(layout, 200, len(seeds), CPU, torch.float64)
+    for m, seed in enumerate(seeds):
+        rows = np.random.default_rng(seed).standard_normal((150, layout.width)).astype(np.float32)
+        rows[:, -1] = rows[:, -1] > -1
+        replay.append(m, rows)
+    return Engine(learner, replay, config.batch_size, seeds)
+
+
+def run(engine: Engine, wanted: tuple[int, ...]) -> dict[str, Tensor]:
+    """The state after so many updates of each member."""
+    while any(left := [n - done for n, done in zip(wanted, engine.updates, strict=True)]):
+        engine.advance(left)
+    return {name: tensor.clone() for name, tensor in engine.learner.state().items()}
+
+
+def test_every_network_of_the_example_moves(ddpg: Any) -> None:
+    engine = build(ddpg, (0, 1))
+    before = run(engine, (0, 0))
+    after = run(engine, (300, 300))
+    engine.check()
+    names = {n.removesuffix(".parameters") for n in after if n.endswith(".parameters")}
+    assert names == set(NETWORKS)
+    for name in names:
+        moved = after[f"{name}.parameters"] != before[f"{name}.parameters"]
+        assert moved.any(dim=1).all(), name
+    assert all(bool((metric != 0).all()) for metric in engine.learner.recorded.values())
+
+
+def test_the_example_stacks(ddpg: Any) -> None:
+    """Members with other counts beside each other are each alone."""
+    counts = (270, 31)
+    together = run(build(ddpg, (3, 7)), counts)
+    for m, (seed, count) in enumerate(zip((3, 7), counts, strict=True)):
+        for name, tensor in run(build(ddpg, (seed,)), (count,)).items():
+            assert torch.allclose(together[name][m], tensor[0], rtol=1e-7, atol=1e-10), name
+
+
+def test_an_update_of_the_example_by_hand(ddpg: Any) -> None:
+    """The critic's first loss and the targets' first step, from the weights themselves."""
+    learner = build(ddpg, (0,)).learner
+    flat = {name: learner.state()[f"{name}.parameters"].clone() for name in NETWORKS}
+    random = np.random.default_rng(1)
+    sizes = (SPEC.state_dim, SPEC.action_dim, SPEC.state_dim, 1)
+    parts = [torch.from_numpy(random.standard_normal((1, 16, n))) for n in sizes]
+    batch = ddpg.Batch(*parts, torch.ones(1, 16, 1, dtype=torch.float64))
+
+    def q(state: Tensor, action: Tensor) -> Tensor:
+        critic = networks.unflatten(Layout.of(learner.critic_network), flat["critic"])  # type: ignore[attr-defined]
+        return networks.apply(learner.critic_network, critic, state=state, action=action)  # type: ignore[attr-defined]
+
+    actor = actors.Actor(learner.policy_network, flat["actor"][0].numpy())
+    next_action = torch.from_numpy(actor(batch.next_state[0].numpy())).unsqueeze(0)
+    y = batch.reward + 0.99 * q(batch.next_state, next_action)
+    expected = (q(batch.state, batch.action) - y).square().mean()
+    learner.update(batch, {}, None, train_actor=True)
+    assert torch.allclose(learner.recorded["critic_loss"], expected)
+    for name in ("critic", "actor"):
+        now = learner.state()[f"{name}.parameters"]
+        wanted = flat[name] + 0.005 * (now - flat[name])
+        assert torch.allclose(learner.state()[f"target_{name}.parameters"], wanted)
+
+
+@pytest.mark.parametrize("checkpoints", ["none", "minimum"])
+@pytest.mark.usefixtures("ddpg")
+def test_the_example_trains_and_resumes(
+    checkpoints: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's script on a toy: two seeds, 300 steps and 60 more are 360 at once."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(script(checkpoints, 300, "run"), "internals.md", "exec"), names)
+    assert names["run"].config["engine"] == "eager"
+    assert names["run"].metrics["update"].max() >= 200
+    td7.resume("run", steps=360, quiet=True)
+    exec(compile(script(checkpoints, 360, "longer"), "internals.md", "exec"), {})
+    assert differences(contents(Path("run")), contents(Path("longer"))) == []
+    action, _ = td7.load("run", seed=1).predict([0.3, -0.2])
+    assert action.shape == (2,)
+
+
+def script(checkpoints: str, steps: int, out: str) -> str:
+    """The page's, at a small size."""
+    small = f'"random_steps": 40, "hidden_dim": 16, "checkpoints": "{checkpoints}"'
+    options = f'steps={steps}, evaluate_every=100, metrics_every=20, quiet=True, out="{out}"'
+    code: str = SCRIPT
+    for pattern, words in (
+        ("InvertedPendulum-v5", "toys:Point-v0"),
+        ("steps=4_000", options),
+        ('"random_steps": 1_000', small),
+    ):
+        assert code.count(pattern) == 1, pattern
+        code = code.replace(pattern, words)
+    return code
+
+
+@pytest.mark.usefixtures("ddpg")
+def test_a_report_of_the_example_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run", {0: [1.0, 2.0]}, algorithm="ddpg")
+    with monkeypatch.context() as unregistered:
+        unregistered.delitem(ALGORITHMS, "ddpg")
+        with pytest.raises(InputError, match="unknown algorithm 'ddpg'"):
+            read([folder])
+    (result,) = read([folder]).results
+    assert result.label == "DDPG"
+
+
+def test_the_tree_of_the_page_is_the_tree() -> None:
+    (tree,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    lines = [re.split(r" {2,}", line)[0] for line in tree.splitlines()]
+    assert [name for line in lines for name in line.split(", ")] == ORDER
+
+
+def test_what_the_page_names_exists() -> None:
+    """Files, tests, and names of modules and of what is in them."""
+    words = set(re.findall(r"`([\w./*]+)`", PAGE))
+    tests = {f"{path.stem}" for path in (ROOT / "tests").glob("*.py")}
+    checked = 0
+    for word in words:
+        module, _, name = word.partition(".")
+        if word.startswith("test_"):
+            assert word.rstrip("*") in tests | {"test_peers"}, word
+        elif word.startswith("tests/"):
+            assert (ROOT / word).exists(), word
+        elif module in ORDER and name and name != "py":
+            assert hasattr(importlib.import_module(f"td7.{module}"), name.split(".")[0]), word
+        else:
+            continue
+        checked += 1
+    assert checked >= 20
