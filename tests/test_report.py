@@ -164,7 +164,7 @@ def written(found: report.Report, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_every_study_has_its_tables(found: report.Report) -> None:
     assert {table.name for table in found.tables} == {
-        *("online-headline", "offline-headline"),
+        *("online-headline", "offline-headline", "online-reaching"),
         *(f"{study}-scores" for study in STUDIES),
         *(f"{study}-speed" for study in STUDIES),
         *(f"{name}-aggregates" for name, study in STUDIES.items() if study.table),
@@ -324,6 +324,22 @@ def test_the_papers_percent_losses(found: report.Report, tmp_path: Path) -> None
     assert record["paper_percent_loss"] == 8.3
     assert record["paper_interval"] == pytest.approx(5.1)
     assert record["percent_loss"] == pytest.approx(10)
+
+
+def test_when_the_papers_scores_are_reached(tmp_path: Path) -> None:
+    """By hand: TD3's 10574 at 1M on HalfCheetah; seeds get there at 1M and 1.5M, and never."""
+    curves = {0: [0, 5000, 10574, 12000], 1: [0, 1000, 9000, 11000], 2: [0, 1, 2, 3]}
+    write_run(tmp_path / "run", curves, env="HalfCheetah-v4", seconds=1500.0)
+    table = table_of(report.read([tmp_path]), "online-reaching")
+    record = record_of(table, paper_step=1_000_000)
+    assert (record["score"], record["seeds"], record["seeds_reaching"]) == (10574, 3, 2)
+    assert record["median_steps"] == 1_500_000
+    assert record["minutes"] == pytest.approx(25)
+    (line,) = (line for line in table.lines if line[2].text == "10574, at 1,000,000")
+    assert [cell.text for cell in line[3:]] == ["2 of 3", "1,500,000", "25.0"]
+    record = record_of(table, paper_step=5_000_000)
+    assert (record["seeds_reaching"], record["median_steps"], record["minutes"]) == (0, None, None)
+    assert [cell.text for cell in table.lines[-1][3:]] == ["0 of 3", "> 1,500,000", "–"]
 
 
 def test_percent_losses_before_the_papers_steps(tmp_path: Path) -> None:

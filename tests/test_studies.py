@@ -379,7 +379,8 @@ def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in said
         assert main(["list", "studies", name]) == 0
         rows = capsys.readouterr().out
-        assert all(f"  {label} " in rows for label in study.rows)
+        assert all(f"  {label}  " in rows for label in study.rows)
+        assert all(f"  {row.algorithm}  " in rows for row in study.rows.values())
         assert study.where in rows
         assert f"{study.steps:,} {'updates' if name == 'offline' else 'steps'} of " in rows
     assert main(["list", "studies", "desing"]) == 2

@@ -690,14 +690,18 @@ def _list_studies(name: str | None) -> None:
     chosen = study(name)
     where = ", ".join(chosen.datasets or chosen.tasks)
     print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} {chosen.counted} of {where}")
+    labels, names = (
+        2 + max(len(getattr(row, word)) for row in chosen.rows.values())
+        for word in ("label", "algorithm")
+    )
     group = ""
     for row in chosen.rows.values():
         if row.group != group:
             group = row.group
             print(f"\n{group}")
         changes = " ".join(f"{k}={_plain(v)}" for k, v in row.changes.items()) or "nothing"
-        print(f"  {row.label:26}{row.algorithm:5}{row.summary}")
-        print(f"  {'':26}{'':5}changes {changes}")
+        print(f"  {row.label:{labels}}{row.algorithm:{names}}{row.summary}")
+        print(f"  {'':{labels + names}}changes {changes}")
     example = (
         f"--dataset {chosen.datasets[0]}.hdf5" if chosen.datasets else f"--env {chosen.tasks[0]}"
     )

@@ -25,6 +25,7 @@ from td7.statistics import (
     percent_loss,
     probability_of_improvement,
     rank_correlation,
+    times_to_reach,
     welch,
 )
 from td7.studies import Study
@@ -33,6 +34,7 @@ from td7.studies.design import PERCENT_LOSS_LABELS
 DROP_PERCENTS = (10, 25, 50)
 DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
 FEWEST_RANKED = 3  # rows whose order can be compared
+REACHED = "TD3"  # the row of the paper whose scores others are timed to
 TOTAL = "Total"  # a column of the offline table
 
 Value = str | int | float | bool | None
@@ -693,10 +695,57 @@ def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
     return _table(study, "speed", title, caption, header, lines, records)
 
 
+def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+    """When seeds first get to where the paper's TD3 is after its steps."""
+    del notes
+    records: list[Mapping[str, Value]] = []
+    lines = []
+    for result in results:
+        assert result.curves is not None  # as for every view
+        for paper_step in paper_steps(study):
+            there = printed(study.table, paper_step).get((REACHED, result.place))
+            if there is None:
+                continue
+            times = times_to_reach(result.curves.steps, result.curves.values, there.mean)
+            got_there = sum(time is not None for time in times)
+            median = float(np.median([np.inf if time is None else time for time in times]))
+            known_median = median if np.isfinite(median) else None
+            minutes = None
+            if known_median is not None and result.seconds_a_step is not None:
+                minutes = known_median * result.seconds_a_step / 60
+            records.append(
+                {
+                    "study": study.name,
+                    "row": result.label,
+                    "place": result.place,
+                    "score": there.mean,
+                    "paper_step": paper_step,
+                    "seeds": len(result.seeds),
+                    "seeds_reaching": got_there,
+                    "median_steps": known_median,
+                    "minutes": minutes,
+                }
+            )
+            score = f"{there.mean:.0f}, at {paper_step:,}"
+            share = f"{got_there} of {len(result.seeds)}"
+            steps = f"> {result.last:,}" if known_median is None else f"{known_median:,.0f}"
+            said = "–" if minutes is None else f"{minutes:.1f}"
+            words = (result.label, result.where, score, share, steps, said)
+            lines.append(tuple(Cell(word) for word in words))
+    caption = (
+        f"Steps before the first evaluation that has a seed where the paper's {REACHED} is after "
+        "its steps: the median over seeds, where those that never get there count as later than all. "
+        "Minutes: at the run's milliseconds a step, all seeds together."
+    )
+    header = ("row", "task", f"{REACHED}'s score", "seeds that reach it", "steps", "minutes")
+    title = f"Steps to {REACHED}'s scores: {study.title}"
+    return _table(study, "reaching", title, caption, header, lines, records)
+
+
 View = Callable[[Study, Sequence[Result], list[str]], Table | None]
 DEFAULT_VIEWS: tuple[View, ...] = (scores, speed)
 VIEWS: Mapping[str, tuple[View, ...]] = {
-    "online": (headline, scores, aggregates, falls, speed),
+    "online": (headline, scores, aggregates, reaching, falls, speed),
     "offline": (headline, scores, aggregates, speed),
     "design": (scores, losses, aggregates, speed),
     "extrapolation": (scores, estimates, speed),
