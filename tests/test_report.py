@@ -910,6 +910,11 @@ def test_ones_own_data_are_told_by_the_run_whatever_the_files_name(tmp_path: Pat
     assert (result.place, result.data) == ("hopper_medium-v2", "self-collected")
 
 
+def test_a_run_of_ones_own_algorithm_is_told_by_its_name(tmp_path: Path) -> None:
+    result = results.read_run(write_run(tmp_path / "run", pair(1000), algorithm="ddpg"))
+    assert (result.study, result.label, result.notes) == ("online", "DDPG", ())
+
+
 def test_damaged_runs_are_said_and_others_told(tmp_path: Path) -> None:
     write_run(tmp_path / "good", pair(1000))
     bad = write_run(tmp_path / "bad", pair(1000))

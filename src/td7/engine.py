@@ -20,7 +20,7 @@ from torch import Tensor
 
 from td7.algorithms.base import Batch, Lanes, Learner
 from td7.errors import RunError, one_line
-from td7.replay import Replay
+from td7.replay import Replay, sent
 from td7.streams import Stream, derived_seed
 from td7.targets import assign
 from td7.types import AnyFloat, Float32
@@ -326,7 +326,7 @@ class Engine:
         """[S]; None where all are meant, which saves the masking."""
         if len(members) == len(self.updates):
             return None
-        return self._row(members).to(self._count.device)
+        return sent(self._row(members), self._count.device)
 
     def _row(self, members: Sequence[int]) -> Tensor:
         mask = torch.zeros(len(self.updates), dtype=torch.bool)

@@ -83,7 +83,7 @@ class Replay:
             self._append(member, rows[start : start + self.capacity])
 
     def _append(self, member: int, rows: Float32) -> None:
-        source = torch.from_numpy(rows).to(self.device)
+        source = sent(torch.from_numpy(rows), self.device)
         begin = self.added[member] % self.capacity
         head = min(len(rows), self.capacity - begin)
         for start, part in ((begin, source[:head]), (0, source[head:])):
@@ -196,6 +196,13 @@ class Replay:
         self.leaves[member, : len(priorities)] = priorities.to(self.device)
         self.max_priority[member] = max_priority
         self._sum_range(member, 0, self.leaves.shape[1])
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The host's tensor on its way to the device; the host does not wait for it to get there."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _on_host(shape: tuple[int, ...]) -> Tensor:

@@ -294,10 +294,12 @@ def _plain(value: Any) -> Any:
 def _defaults(
     name: str, own: tuple[tuple[str, Any], ...], offline: bool, task: str
 ) -> dict[str, Any]:
-    from td7.algorithms import algorithm
+    from td7.algorithms import ALGORITHMS
     from td7.configs import with_values
 
-    chosen = algorithm(name)
+    chosen = ALGORITHMS.get(name)
+    if chosen is None:  # of someone's own program: there is nothing to compare with
+        return {}
     extra = dict(chosen.offline or {}) if offline else {}
     return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 

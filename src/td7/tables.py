@@ -734,8 +734,8 @@ def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table
             lines.append(tuple(Cell(word) for word in words))
     caption = (
         f"Steps before the first evaluation that has a seed where the paper's {REACHED} is after "
-        "its steps: the median over seeds, where those that never get there count as later than all. "
-        "Minutes: at the run's milliseconds a step, all seeds together."
+        "its steps: the median over seeds, where those that never get there count as later than "
+        "all. Minutes: at the run's milliseconds a step, all seeds together."
     )
     header = ("row", "task", f"{REACHED}'s score", "seeds that reach it", "steps", "minutes")
     title = f"Steps to {REACHED}'s scores: {study.title}"

@@ -97,7 +97,7 @@ class Member:
     """One seed's place in the protocol; the learner's side of it is in the stacked tensors."""
 
     seed: int
-    steps: int = 0  # environment steps in finished episodes
+    steps: int = 0  # of its environment; with given data, updates
     episodes: int = 0
     owed: int = 0  # updates to run before the next episode
     next_evaluation: int = 0  # the time step it is due at
@@ -167,6 +167,7 @@ class Training(ABC):
         self._snapshot_every = snapshot_every
         self._signal: int | None = None
         chosen = algorithm(config.algorithm)
+        self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
             self.folder = RunFolder(path, chosen.learner.metrics)
             opened.callback(self.folder.close)
@@ -205,7 +206,7 @@ class Training(ABC):
         self._updates_before = list(self.engine.updates)
         self._learned: tuple[float, int] | None = None  # when, updates of all seeds
         self._steps_before = sum(member.steps for member in self.members)
-        self._started = self._counted = self._last_snapshot = time.monotonic()
+        self._started = self._last_snapshot = time.monotonic()
 
     def run(self) -> None:
         """Trains to the end, or raises `Stopped` after a signal, or what went wrong."""

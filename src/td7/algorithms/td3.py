@@ -6,6 +6,7 @@ Glossary:
     zs, zsa     embeddings of an encoder that is part of the critics, where there is one
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,9 @@ def actor_network(state_dim: int, action_dim: int, config: TD3Config) -> Network
     )
 
 
-class TD3(Learner):
+class DelayedLearner(Learner):
+    """TD3 and TD3+BC but for the actor's loss."""
+
     metrics = (
         "critic_loss",
         "actor_loss",
@@ -203,9 +206,9 @@ class TD3(Learner):
             for target, source in self._targets():
                 polyak(target, source, c.target_rate, active)
 
+    @abstractmethod
     def actor_loss(self, q: Tensor, action: Tensor, data_action: Tensor) -> Tensor:
         """[S], for q [S, 1 or 2, B, 1] of the policy's actions."""
-        return losses.actor_loss(q, action, data_action, 0.0)
 
     def _targets(self) -> list[tuple[Tensor, Tensor]]:
         """Each target network and what it follows."""
@@ -221,3 +224,8 @@ class TD3(Learner):
 
     def policies(self) -> Tensor:
         return self.actor.flat
+
+
+class TD3(DelayedLearner):
+    def actor_loss(self, q: Tensor, action: Tensor, data_action: Tensor) -> Tensor:
+        return losses.actor_loss(q, action, data_action, 0.0)

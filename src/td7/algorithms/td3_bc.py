@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.td3 import TD3, TD3Config
+from td7.algorithms.td3 import DelayedLearner, TD3Config
 from td7.configs import hyper
 from td7.networks import flatten
 from td7.types import Float32, RowLayout, TaskSpec
@@ -24,7 +24,7 @@ class TD3BCConfig(TD3Config):
     )
 
 
-class TD3BC(TD3):
+class TD3BC(DelayedLearner):
     """Networks learn in normalised states; `policies` reads states as they are."""
 
     config: TD3BCConfig
