@@ -21,7 +21,6 @@ from td7.algorithms import ALGORITHMS
 from td7.architectures import Layout
 from td7.engine import Engine
 from td7.environments import describe
-from td7.errors import InputError
 from td7.replay import Replay
 from td7.results import read
 from td7.types import RowLayout, Task
@@ -150,12 +149,14 @@ def script(checkpoints: str, steps: int, out: str) -> str:
 
 
 @pytest.mark.usefixtures("ddpg")
-def test_a_report_of_the_example_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_run(tmp_path / "run", {0: [1.0, 2.0]}, algorithm="ddpg")
-    with monkeypatch.context() as unregistered:
-        unregistered.delitem(ALGORITHMS, "ddpg")
-        with pytest.raises(InputError, match="unknown algorithm 'ddpg'"):
-            read([folder])
+def test_a_report_tells_what_the_example_changes_where_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {"target_rate": 0.5}
+    folder = write_run(tmp_path / "run", {0: [1.0, 2.0]}, algorithm="ddpg", changed=changed)
+    (result,) = read([folder]).results
+    assert result.label == "DDPG, target_rate=0.5"
+    monkeypatch.delitem(ALGORITHMS, "ddpg")
     (result,) = read([folder]).results
     assert result.label == "DDPG"
 

@@ -275,10 +275,12 @@ def paper_name(study: str, algorithm: str) -> str:
 
 def _changed(config: Mapping[str, Any], own: Mapping[str, Any], offline: bool) -> list[str]:
     """name=value of the hyperparameters that are neither the algorithm's nor the row's."""
-    given = config.get("hyperparameters", {})
-    wanted = _defaults(
-        str(config["algorithm"]), tuple(own.items()), offline, str(config["task"]["id"])
-    )
+    from td7.algorithms import ALGORITHMS
+
+    given, algorithm = config.get("hyperparameters", {}), str(config["algorithm"])
+    if algorithm not in ALGORITHMS:  # someone's own: there is nothing to compare with
+        return []
+    wanted = _defaults(algorithm, tuple(own.items()), offline, str(config["task"]["id"]))
     return [
         f"{name}={value}"
         for name, value in given.items()
@@ -294,12 +296,10 @@ def _plain(value: Any) -> Any:
 def _defaults(
     name: str, own: tuple[tuple[str, Any], ...], offline: bool, task: str
 ) -> dict[str, Any]:
-    from td7.algorithms import ALGORITHMS
+    from td7.algorithms import algorithm
     from td7.configs import with_values
 
-    chosen = ALGORITHMS.get(name)
-    if chosen is None:  # of someone's own program: there is nothing to compare with
-        return {}
+    chosen = algorithm(name)
     extra = dict(chosen.offline or {}) if offline else {}
     return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 
