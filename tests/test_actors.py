@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from td7 import actors, networks
 from td7.actors import Actor
 from td7.algorithms import ALGORITHMS
-from td7.algorithms.base import Batch, Learner
+from td7.algorithms.base import Batch, Learner, Turn
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.architectures import Layer, Layout, Network, from_json, to_json
 from td7.types import Task, TaskSpec
@@ -60,10 +60,10 @@ def test_the_policy_is_the_fixed_encoders_f_and_the_actor() -> None:
     random = torch.Generator().manual_seed(0)
     batch = Batch(*(torch.randn(2, 32, n, generator=random).double() for n in (5, 2, 5, 1, 1)))
     noise = {"target_policy": torch.zeros(2, 32, 2, dtype=torch.float64)}
-    td7.update(batch, noise, None, train_actor=True)
+    td7.update(batch, noise, Turn())
     td7.copy_targets(None)
-    td7.update(batch, noise, None, train_actor=True)
-    td7.update(batch, noise, None, train_actor=True)
+    td7.update(batch, noise, Turn())
+    td7.update(batch, noise, Turn())
 
     f_size = Layout.of(td7.sale.f).size
     assert torch.equal(td7.policies()[:, :f_size], td7.fixed_encoder[:, :f_size])

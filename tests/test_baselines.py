@@ -12,7 +12,7 @@ from torch import Tensor
 from gaussian_reference import PlainAgent
 from td7 import losses
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch
+from td7.algorithms.base import Batch, Turn
 from td7.algorithms.gaussian import policy_network, sampled
 from td7.algorithms.sac import SACConfig
 from td7.algorithms.tqc import TQCConfig
@@ -145,7 +145,7 @@ def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) ->
         ends = (normals(1) > -1).double()
         batch = Batch(normals(5), normals(2).clamp(-1, 1), normals(5), normals(1), ends)
         noise = {"next_policy": normals(2), "policy": normals(2)}
-        assert learner.update(batch, noise, None, train_actor=True) is None
+        assert learner.update(batch, noise, Turn()) is None
         for m, agent in enumerate(agents):
             own = Batch(*(part[m] for part in batch))
             agent.update(*own, noise["next_policy"][m], noise["policy"][m])

@@ -18,6 +18,7 @@ from fake_runs import write_run
 from folders import contents, differences
 from td7 import actors, networks
 from td7.algorithms import ALGORITHMS
+from td7.algorithms.base import Turn
 from td7.architectures import Layout
 from td7.engine import Engine
 from td7.environments import describe
@@ -107,7 +108,7 @@ def test_an_update_of_the_example_by_hand(ddpg: Any) -> None:
     next_action = torch.from_numpy(actor(batch.next_state[0].numpy())).unsqueeze(0)
     y = batch.reward + 0.99 * q(batch.next_state, next_action)
     expected = (q(batch.state, batch.action) - y).square().mean()
-    learner.update(batch, {}, None, train_actor=True)
+    learner.update(batch, {}, Turn())
     assert torch.allclose(learner.recorded["critic_loss"], expected)
     for name in ("critic", "actor"):
         now = learner.state()[f"{name}.parameters"]

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from td7 import actors, losses, networks, targets
-from td7.algorithms.base import Batch
+from td7.algorithms.base import Batch, Turn
 from td7.algorithms.td7 import TD7, TD7Config, actor_network, critic_network
 from td7.architectures import Layer, Layout, Network
 from td7.networks import Parameters, apply, avg_l1_norm, initial, unflatten
@@ -284,7 +284,7 @@ def test_the_minimum_priority_reaches_the_loss_and_the_sampler(
     learner = td7(config)
     learner.critic.flat.zero_()
     batch = random_batch()._replace(reward=torch.full((1, BATCH, 1), 3.0, dtype=torch.float64))
-    priorities = learner.update(batch, NO_NOISE, None, train_actor=False)
+    priorities = learner.update(batch, NO_NOISE, Turn(trains_actors=False))
     assert priorities is not None
     assert_allclose(learner.recorded["critic_loss"], [2 * loss])
     assert_allclose(priorities, np.full((1, BATCH), max(3, min_priority) ** 0.4))
@@ -296,7 +296,7 @@ def test_the_minimum_priority_reaches_the_loss_and_the_sampler(
 def test_the_encoders_target_has_no_gradient() -> None:
     """And it is the trained encoder's own, which after an update differs from all the others."""
     learner, batch = td7(), random_batch()
-    learner.update(batch, NO_NOISE, None, train_actor=True)
+    learner.update(batch, NO_NOISE, Turn())
     sale, encoder, moment = (
         learner.sale,
         learner.encoder.flat.clone(),
@@ -311,7 +311,7 @@ def test_the_encoders_target_has_no_gradient() -> None:
 
     stopped = gradient(lambda flat: loss(flat, Tensor.detach), encoder)
     flowing = gradient(lambda flat: loss(flat, lambda x: x), encoder)
-    learner.update(batch, NO_NOISE, None, train_actor=True)
+    learner.update(batch, NO_NOISE, Turn())
     assert_allclose(learner.encoder.first, 0.9 * moment + 0.1 * stopped, rtol=1e-9, atol=1e-12)
     assert (stopped - flowing).abs().max() > 0.1 * stopped.abs().max()
 
@@ -323,8 +323,8 @@ def test_neither_critic_nor_actor_trains_the_encoder() -> None:
     other_batch = batch._replace(reward=batch.reward + 2, not_terminated=1 - batch.not_terminated)
     other_noise = {name: x + 1 for name, x in NO_NOISE.items()}
     for update in range(4):
-        one.update(batch, NO_NOISE, None, train_actor=update % 2 == 1)
-        other.update(other_batch, other_noise, None, train_actor=True)
+        one.update(batch, NO_NOISE, Turn(trains_actors=update % 2 == 1))
+        other.update(other_batch, other_noise, Turn())
     state, other_state = one.state(), other.state()
     for name, value in state.items():
         if "encoder" in name:
@@ -339,8 +339,8 @@ def test_neither_critic_nor_actor_trains_the_encoder() -> None:
 
 def test_the_actor_step_leaves_the_critics_alone() -> None:
     one, other, batch = td7(), td7(), random_batch()
-    one.update(batch, NO_NOISE, None, train_actor=True)
-    other.update(batch, NO_NOISE, None, train_actor=False)
+    one.update(batch, NO_NOISE, Turn())
+    other.update(batch, NO_NOISE, Turn(trains_actors=False))
     for name in ("critic.parameters", "critic.first_moment", "critic.second_moment"):
         assert torch.equal(one.state()[name], other.state()[name])
     assert torch.equal(other.actor.flat, td7().actor.flat)

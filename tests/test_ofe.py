@@ -13,7 +13,7 @@ from ofe_reference import PlainTD3OFE, Settings
 from td7 import networks
 from td7.actors import Actor
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch
+from td7.algorithms.base import Batch, Turn
 from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
 from td7.architectures import Layout
 from td7.configs import with_values
@@ -54,7 +54,7 @@ def batches(count: int) -> list[tuple[Batch, Tensor]]:
 
 def step(learner: Any, update: int, batch: Batch, noise: Tensor) -> None:
     trains = update % learner.actor_every == 0
-    assert learner.update(batch, {"target_policy": noise}, None, train_actor=trains) is None
+    assert learner.update(batch, {"target_policy": noise}, Turn(trains_actors=trains)) is None
 
 
 def member(learner: Any, m: int) -> dict[str, list[dict[str, Tensor]]]:

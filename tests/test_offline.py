@@ -14,7 +14,7 @@ import offline_reference as plain
 from offline_reference import BY_HAND
 from td7 import losses
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Learner
+from td7.algorithms.base import Batch, Learner, Turn
 from td7.algorithms.iql import piece_returns
 from td7.architectures import Layout
 from td7.configs import with_values
@@ -193,8 +193,8 @@ def test_an_update_is_the_plain_programs(case: str) -> None:
             normals(16, 5), normals(16, 2).clamp(-1, 1), normals(16, 5), normals(16, 1), ends
         )
         noise = {n: normals(*shape) for n, shape in learner.noise_shapes.items()}
-        train_actor = update % learner.actor_every == 0
-        priorities = learner.update(batch, noise, None, train_actor=train_actor)
+        turn = Turn(trains_actors=update % learner.actor_every == 0)
+        priorities = learner.update(batch, noise, turn)
         if "random" in noise:  # uniform, the reference takes them
             noise["random"] = torch.erf(noise["random"] / math.sqrt(2))
         for m, agent in enumerate(agents):

@@ -21,7 +21,7 @@ import toys  # noqa: F401  # registers the tasks
 from td7 import losses
 from td7.actors import LOG_STD_BOUNDS, Actor
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch
+from td7.algorithms.base import Batch, Turn
 from td7.algorithms.gaussian import sampled
 from td7.api import TrainOptions
 from td7.architectures import Network
@@ -248,7 +248,7 @@ class Beside:
         noises = [draw(self.name, 100 * self.updates + m) for m in range(len(SEEDS))]
         noise = {purpose: torch.stack([n[purpose] for n in noises]) for purpose in noises[0]}
         self.trains_actor = self.updates % self.learner.actor_every == 0
-        self.learner.update(batch, noise, None, train_actor=self.trains_actor)
+        self.learner.update(batch, noise, Turn(trains_actors=self.trains_actor))
         found = []
         for m, model in enumerate(self.models):
             own = Batch(*(part[m] for part in batch))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from td7 import losses, peers
 from td7.actors import Actor
 from td7.algorithms import algorithm, cql
-from td7.algorithms.base import Batch, LearnerConfig
+from td7.algorithms.base import Batch, LearnerConfig, Turn
 from td7.algorithms.gaussian import squashed
 from td7.configs import with_values
 from td7.networks import Parameters
@@ -312,7 +312,7 @@ class Beside:
         noises = [draw(self.name, seed, samples_next=samples_next) for seed in seeds]
         self.noise = {key: torch.stack([n[key] for n in noises]) for key in noises[0]}
         self.trains_actor = self.updates % self.learner.actor_every == 0
-        self.learner.update(batch, self.noise, None, train_actor=self.trains_actor)
+        self.learner.update(batch, self.noise, Turn(trains_actors=self.trains_actor))
         self.told, self.values = [], []
         for m, impl in enumerate(self.impls):
             self.values.append([])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from reference import ReferenceLAP, ReferenceTD7
-from td7.algorithms.base import Batch
+from td7.algorithms.base import Batch, Turn
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.engine import Engine
 from td7.replay import Replay
@@ -177,12 +177,8 @@ def step(
     )
     dtype = learner.clip.min.dtype
     batch = unpack(torch.from_numpy(rows).to(dtype))
-    priorities = learner.update(
-        batch,
-        {"target_policy": noise.to(dtype)},
-        None,
-        train_actor=update % c.actor_every == 0,
-    )
+    turn = Turn(trains_actors=update % c.actor_every == 0)
+    priorities = learner.update(batch, {"target_policy": noise.to(dtype)}, turn)
     assert priorities is not None
     if update % c.target_every == 0:
         learner.copy_targets(None)

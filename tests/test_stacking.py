@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from td7.algorithms.base import Batch
+from td7.algorithms.base import Batch, Turn
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.engine import NOISE_BLOCK, Engine
 from td7.errors import RunError
@@ -220,7 +220,7 @@ def test_no_two_networks_share_a_tensor() -> None:
     noise = {"target_policy": torch.zeros(3, 32, 2, dtype=torch.float64)}
     for active in (None, torch.tensor([True, False, True])):
         before = {target: state[f"{target}.parameters"].clone() for target, _ in pairs}
-        learner.update(batch, noise, active, train_actor=True)
+        learner.update(batch, noise, Turn(active))
         state = learner.state()
         for target, network in pairs:
             assert torch.equal(state[f"{target}.parameters"], before[target])

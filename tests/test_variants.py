@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Learner
+from td7.algorithms.base import Batch, Learner, Turn
 from td7.architectures import Layout
 from td7.configs import with_values
 from td7.networks import unflatten
@@ -96,7 +96,7 @@ def compare(name: str, **changes: Any) -> Learner:
     agents = [plain(learner, name, settings, m) for m in range(len(SEEDS))]
     for update, (batch, noise) in enumerate(batches(UPDATES), start=1):
         is_actors = update % learner.actor_every == 0
-        found = learner.update(batch, {"target_policy": noise}, None, train_actor=is_actors)
+        found = learner.update(batch, {"target_policy": noise}, Turn(trains_actors=is_actors))
         if update % learner.target_every == 0:
             learner.copy_targets(None)
         for m, agent in enumerate(agents):

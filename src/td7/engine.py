@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td7.algorithms.base import Batch, Lanes, Learner
+from td7.algorithms.base import Batch, Lanes, Learner, Turn
 from td7.errors import RunError, one_line
 from td7.replay import Replay, sent
 from td7.streams import Stream, derived_seed
@@ -315,11 +315,10 @@ class Engine:
     def _updates(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
             if slot.members:
-                active = self._mask(slot.members)
-                actors = active
+                whose = None
                 if slot.actors is not None and len(slot.actors) < len(slot.members):
-                    actors = self._mask(slot.actors)
-                self._update_stage(active, actors, train_actor=slot.actors is not None)
+                    whose = self._mask(slot.actors)
+                self._update_stage(Turn(self._mask(slot.members), slot.actors is not None, whose))
         self._look_stage()
 
     def _mask(self, members: Sequence[int]) -> Tensor | None:
@@ -335,12 +334,10 @@ class Engine:
 
     # -- one update ----------------------------------------------------------------------------
 
-    def _update(self, active: Tensor | None, actors: Tensor | None, *, train_actor: bool) -> None:
+    def _update(self, turn: Turn) -> None:
         indices, batch, normals = self._draw_stage()
-        priorities = self.learner.update(
-            batch, normals, active, train_actor=train_actor, actors=actors
-        )
-        self._write_stage(indices, priorities, active)
+        priorities = self.learner.update(batch, normals, turn)
+        self._write_stage(indices, priorities, turn.active)
 
     def _draw(self) -> tuple[Tensor, Batch, dict[str, Tensor]]:
         uniforms, normals = self.noise.at(self._count)
@@ -409,7 +406,7 @@ class Engine:
     def _masked_updates(self, program: Program, slots: Sequence[Slot]) -> None:
         """Who takes part is read from the masks; the slots only say which of them train actors."""
         for (active, actors), slot in zip(program.masks, slots, strict=True):
-            self._update(active, actors, train_actor=slot.actors is not None)
+            self._update(Turn(active, slot.actors is not None, actors))
         self.learner.lanes.join()
         self._look_stage()
 

@@ -27,6 +27,19 @@ class Batch(NamedTuple):
     not_terminated: Tensor  # [S, B, 1]; 0 only where the task really ended
 
 
+class Turn(NamedTuple):
+    """Whose update it is: masks [S] of members, None for all of them."""
+
+    active: Tensor | None = None
+    trains_actors: bool = True  # too
+    whose: Tensor | None = None
+
+    @property
+    def actors(self) -> Tensor | None:
+        """Whose actors are trained, if any are: `whose`, or else those of all active members."""
+        return self.active if self.whose is None else self.whose
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """What every algorithm has, whether it collects its data or is given them."""
@@ -186,18 +199,9 @@ class Learner(ABC):
         """Every tensor [S, ...] that lives on between updates, by name."""
 
     @abstractmethod
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> Tensor | None:
-        """One update of the active members [S] (None: all), a function of state, batch, noise.
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
+        """One update of those whose turn it is, a function of state, batch, noise.
 
-        Where it trains actors, then those of the members `actors` (None: of all active ones).
         Gives back the new priorities [S, B] of the batch's rows, if it is prioritised.
         """
 

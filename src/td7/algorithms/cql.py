@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, LearnerConfig, stage
+from td7.algorithms.base import Batch, Learner, LearnerConfig, Turn, stage
 from td7.algorithms.gaussian import squashed, temperature
 from td7.algorithms.parts import value_metrics
 from td7.architectures import Layer, Layout, Network, Parameter, mlp
@@ -148,20 +148,12 @@ class CQL(Learner):
             "target_critic.parameters": self.target_critic,
         }
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> None:
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
         """The temperature's, the policy's and the critics' step, and the target critics'.
 
         The critics see actions of the policy before its step, the policy the critics before theirs.
         """
-        del train_actor, actors  # every update trains all
+        active = turn.active  # every update trains all
         y = self._value_target(batch, noise["next_policy"])
         actions, log_density = self._sampled(batch, noise)
         self._train_actor(batch, noise["policy"], active)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from td7 import losses
 from td7.actors import LOG_STD_BOUNDS
-from td7.algorithms.base import Batch, Learner, OnlineConfig, stage
+from td7.algorithms.base import Batch, Learner, OnlineConfig, Turn, stage
 from td7.architectures import Layer, Layout, Network, Parameter
 from td7.configs import hyper
 from td7.networks import Parameters, apply, unflatten, values
@@ -254,18 +254,9 @@ class MaximumEntropyLearner(Learner):
             **self.embeddings.state(),
         }
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> None:
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
         """The critics', the actor's and the temperature's step, and the target critics'."""
-        del train_actor, actors  # every update trains all
-        alpha = self._alpha()
+        active, alpha = turn.active, self._alpha()  # every update trains all
         if self.embeddings.is_on:
             self._train_encoder(batch, active)
         y = self._value_target(batch, noise["next_policy"], alpha)

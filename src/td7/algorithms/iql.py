@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, LearnerConfig, stage
+from td7.algorithms.base import Batch, Learner, LearnerConfig, Turn, stage
 from td7.algorithms.parts import value_metrics
 from td7.architectures import Layout, mlp
 from td7.configs import hyper
@@ -141,17 +141,10 @@ class InSampleLearner(Learner):
             "target_critic.parameters": self.target_critic,
         }
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> None:
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
         """The value's, the policy's and the critics' step, and the target critics'."""
-        del noise, train_actor, actors  # there is none, and every update trains all
+        del noise  # there is none
+        active = turn.active  # every update trains all
         weight = self._train_value(batch, active)
         self._train_actor(batch, weight, active)
         self._train_critics(batch, active)

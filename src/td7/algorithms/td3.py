@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.base import Batch, Learner, Turn, stage
 from td7.algorithms.parts import (
     ACTOR_VALUES,
     CriticLoss,
@@ -127,20 +127,12 @@ class DelayedLearner(Learner):
             **self.clip.state(),
         }
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> Tensor | None:
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
         """The critics' step and, every second time, the actor's and the targets'."""
-        y = self._value_target(batch, noise["target_policy"], active)
-        priorities = self._train_critics(batch, y, active)
-        if train_actor:
-            self._train_actor(batch, active if actors is None else actors)
+        y = self._value_target(batch, noise["target_policy"], turn.active)
+        priorities = self._train_critics(batch, y, turn.active)
+        if turn.trains_actors:
+            self._train_actor(batch, turn.actors)
         return priorities
 
     def _parameters(self, flats: Mapping[str, Tensor]) -> Parameters:

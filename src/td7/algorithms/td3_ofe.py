@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.base import Batch, Learner, Turn, stage
 from td7.algorithms.parts import (
     ACTOR_VALUES,
     CriticLoss,
@@ -147,21 +147,13 @@ class TD3OFE(Learner):
             **self.clip.state(),
         }
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> Tensor | None:
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
         """OFENet's step, the critics' and, every second time, the actor's and the targets'."""
-        self._train_net(batch, active)
-        y = self._value_target(batch, noise["target_policy"], active)
-        priorities = self._train_critics(batch, y, active)
-        if train_actor:
-            self._train_actor(batch, active if actors is None else actors)
+        self._train_net(batch, turn.active)
+        y = self._value_target(batch, noise["target_policy"], turn.active)
+        priorities = self._train_critics(batch, y, turn.active)
+        if turn.trains_actors:
+            self._train_actor(batch, turn.actors)
         return priorities
 
     @stage

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, stage
+from td7.algorithms.base import Batch, Learner, Turn, stage
 from td7.algorithms.parts import (
     ACTOR_VALUES,
     CriticLoss,
@@ -260,18 +260,9 @@ class TD7(Learner):
             state["slow_encoder.parameters"] = self.slow_encoder
         return state
 
-    def update(
-        self,
-        batch: Batch,
-        noise: Mapping[str, Tensor],
-        active: Tensor | None,
-        *,
-        train_actor: bool,
-        actors: Tensor | None = None,
-    ) -> Tensor | None:
+    def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
         """The paper's "TD7 Train Function", but for sampling and for the periodic copies."""
-        target_noise = noise["target_policy"]
-        actors = active if actors is None else actors
+        target_noise, active = noise["target_policy"], turn.active
         if self._trains_encoder:
             with self.lanes.beside("encoder", *batch, target_noise):
                 self._train_encoder(batch, target_noise, active)
@@ -281,8 +272,8 @@ class TD7(Learner):
         if self._is_end_to_end:
             y = self._value_target(batch, target_noise, active)
             priorities = self._train_critic_and_encoder(batch, y, active)
-            if train_actor:
-                self._begin_actor(batch, self._embedded(batch), actors)
+            if turn.trains_actors:
+                self._begin_actor(batch, self._embedded(batch), turn.actors)
             return priorities
         with self.lanes.beside("embedding", *batch):
             x = self._embedded(batch)
@@ -294,8 +285,8 @@ class TD7(Learner):
         self.lanes.join("critic")  # the priorities are all that the next update waits for
         with self.lanes.beside("critic"):
             self._step_critic(gradients(), statistics, loss, q, y, active)
-            if train_actor:
-                self._begin_actor(batch, x, actors)
+            if turn.trains_actors:
+                self._begin_actor(batch, x, turn.actors)
         return priorities
 
     def _begin_actor(self, batch: Batch, x: dict[str, Tensor], active: Tensor | None) -> None:
