@@ -299,6 +299,7 @@ TRACED = [
     "design/zs'_target",
     "design/End-to-end, 1",
     "ablation/No SALE",
+    "ablation-main/No LAP",
     "ablation/TD3 with encoder",
     "online/SAC",
     "beyond/TQC + SALE",

@@ -169,4 +169,4 @@ def detached(result: Any) -> Any:
         return {name: detached(value) for name, value in result.items()}
     if isinstance(result, tuple):
         return tuple(map(detached, result))
-    return result if result is None else result.detach()
+    return result.detach()

@@ -281,12 +281,13 @@ class TD7(Learner):
         self.lanes.join("embedding")
         with self.lanes.beside("critic", y, *x.values()):
             results, gradients = self.critic.begin(lambda critic: self._critic_loss(critic, x, y))
-        loss, q, priorities, statistics = results
+        loss, told, statistics = results
         self.lanes.join("critic")  # the priorities are all that the next update waits for
         with self.lanes.beside("critic"):
-            self._step_critic(gradients(), statistics, loss, q, y, active)
+            self._step_critic(gradients(), statistics, loss, told["q"], y, active)
             if turn.trains_actors:
                 self._begin_actor(batch, x, turn.actors)
+        priorities = told.get("priorities")
         return priorities
 
     def _begin_actor(self, batch: Batch, x: dict[str, Tensor], active: Tensor | None) -> None:
@@ -388,11 +389,13 @@ class TD7(Learner):
     def _critic_loss(self, critic: Parameters, x: dict[str, Tensor], y: Tensor) -> Results:
         """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; their values; LAP's priorities."""
         statistics: BatchStatistics = {}
-        q = apply(self.critic_network, critic, statistics, **x)
-        error = q - y.unsqueeze(1)
+        told = {"q": apply(self.critic_network, critic, statistics, **x)}
+        error = told["q"] - y.unsqueeze(1)
         priorities = self.critic_loss.priority(error)
+        if priorities is not None:
+            told["priorities"] = priorities
         # Detached here, so that compiled alone it prepares no gradients that nobody asks for.
-        return self.critic_loss.loss(error), *detached((q, priorities, statistics))
+        return self.critic_loss.loss(error), *detached((told, statistics))
 
     @stage
     def _step_critic(
