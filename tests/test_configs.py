@@ -257,12 +257,15 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
 
 # Algorithm: field: another value, what that must change, and what must be set for it to matter.
 # A new field needs a row. Algorithms that cannot collect data have none for what only that needs.
-ONLINE: Mapping[str, tuple[Any, str]] = {
-    "random_steps": (6, "updates"),  # the second episode is random too
+LEARNER: Mapping[str, tuple[Any, str]] = {
     "discount": (0.5, "critics"),
-    "replay_capacity": (20, "capacity"),
     "batch_size": (9, "critics"),
     "learning_rate": (1e-3, "critics"),
+}
+ONLINE: Mapping[str, tuple[Any, str]] = {
+    **LEARNER,
+    "random_steps": (6, "updates"),  # the second episode is random too
+    "replay_capacity": (20, "capacity"),
     "early_assessment_episodes": (2, "when it trains"),
     "late_assessment_episodes": (3, "when it trains"),
     "early_updates": (1000, "late"),
@@ -303,11 +306,9 @@ ENTROPY: Mapping[str, tuple[Any, ...]] = {
     "embedding_dim": (5, "critics", {"sale": True}),
     "target_every": (4, "critics", {"sale": True}),
 }
-COLLECTING = {*ONLINE, "exploration_noise"} - {"discount", "batch_size", "learning_rate"}
+COLLECTING = {*ONLINE, "exploration_noise"} - LEARNER.keys()
 IN_SAMPLE: Mapping[str, tuple[Any, ...]] = {
-    "discount": (0.5, "critics"),
-    "batch_size": (9, "critics"),
-    "learning_rate": (1e-3, "critics"),
+    **LEARNER,
     "hidden_dim": (9, "size of the actor"),
     "target_rate": (0.5, "target critics"),
     "advantage_temperature": (1.0, "actor"),
@@ -363,9 +364,7 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "cloning_alpha": (1.0, "actor"),
     },
     "cql": {
-        "discount": (0.5, "critics"),
-        "batch_size": (9, "critics"),
-        "learning_rate": (1e-3, "critics"),
+        **LEARNER,
         "policy_learning_rate": (1e-3, "actor"),
         "hidden_dim": (9, "size of the actor"),
         "hidden_layers": (2, "size of the actor"),

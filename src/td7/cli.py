@@ -146,13 +146,8 @@ def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--steps", metavar="N", help="extend the run to so many steps (or updates) a seed"
     )
     parser.add_argument("--dataset", metavar="DATASET", help="where its data are now, if moved")
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="hyperparameters to make sure of: if the run has others, it is not resumed",
+    _add_values(
+        parser, "--set", "hyperparameters to make sure of: if the run has others, it is not resumed"
     )
     _add_from_options(parser, ("workers", "snapshot_every", "quiet"))
     names = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(TrainOptions)}
@@ -227,14 +222,7 @@ def _add_study(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.add_argument(
         "--rows", metavar="LABEL", nargs="+", default=[], help="some rows; `td7 list studies NAME`"
     )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="hyperparameters of every row whose algorithm has them",
-    )
+    _add_values(parser, "--set", "hyperparameters of every row whose algorithm has them")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
 
 
@@ -318,13 +306,18 @@ def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> 
             if f.type is bool:
                 group.add_argument(flag, action="store_true", help=doc)
             elif f.default == ():
-                group.add_argument(
-                    flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=doc
-                )
+                _add_values(group, flag, doc)
             else:
                 shown = f" (default: {_plain(f.default)})" if f.default != "" else ""
                 metavar = "N" if f.type in (int, float) else f.name.upper()
                 group.add_argument(flag, metavar=metavar, default=f.default, help=doc + shown)
+
+
+def _add_values(parser: argparse._ActionsContainer, flag: str, doc: str) -> None:
+    """An option with any number of NAME=VALUE, which may be given again."""
+    parser.add_argument(
+        flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=doc
+    )
 
 
 def _plain(value: object) -> str:

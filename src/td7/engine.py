@@ -325,12 +325,9 @@ class Engine:
         """[S]; None where all are meant, which saves the masking."""
         if len(members) == len(self.updates):
             return None
-        return sent(self._row(members), self._count.device)
-
-    def _row(self, members: Sequence[int]) -> Tensor:
         mask = torch.zeros(len(self.updates), dtype=torch.bool)
         mask[list(members)] = True
-        return mask
+        return sent(mask, self._count.device)
 
     # -- one update ----------------------------------------------------------------------------
 

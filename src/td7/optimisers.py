@@ -78,14 +78,12 @@ class Trained:
         return results
 
     def begin(self, loss: Callable[[Parameters], Results]) -> tuple[Results, Gradients]:
-        """The first half of `descend`: `step` with what the second tells is the other."""
+        """What `loss` gives, and its gradients for `step`: `descend` in two halves."""
         return _differentiated(loss, self.parameters)
 
     def step(self, gradients: Parameters, active: Tensor | None) -> None:
-        self._step(flatten(self.layout, gradients), active)
-
-    def _step(self, gradient: Tensor, active: Tensor | None) -> None:
         """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
+        gradient = flatten(self.layout, gradients)
         first = torch.lerp(self.first, gradient, 1 - BETA1)
         second = (BETA2 * self.second).addcmul_(gradient, gradient, value=1 - BETA2)
         denominator = second.sqrt().div_(self._root_correction).add_(EPSILON)

@@ -340,12 +340,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
             there = _printed_loss(study, label, tasks, paper_step)
             records.append(
                 {
-                    "study": study.name,
-                    "group": _group(study, label),
-                    "row": label,
-                    "reference": reference,
-                    "step": step,
-                    "tasks": len(tasks),
+                    **_beside(study, label, reference, step, tasks),
                     "seeds": overall.n,
                     "percent_loss": overall.mean,
                     "interval": _number(overall.interval),
@@ -464,12 +459,7 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
             better = _improvement(by_row, label, reference, tasks, notes, study.name)
             records.append(
                 {
-                    "study": study.name,
-                    "group": _group(study, label),
-                    "row": label,
-                    "reference": reference,
-                    "step": step,
-                    "tasks": len(tasks),
+                    **_beside(study, label, reference, step, tasks),
                     "seeds": len(x),
                     "iqm": middle,
                     "iqm_low": ends.low if ends else None,
@@ -812,6 +802,20 @@ def _quantity(results: Sequence[Result], place: str) -> str:
 def _titled(results: Sequence[Result], place: str) -> str:
     data = _data(results, place)
     return place if data in ("", D4RL) else f"{place} ({data})"
+
+
+def _beside(
+    study: Study, label: str, reference: str, step: int, tasks: Sequence[str]
+) -> dict[str, Value]:
+    """Which row a record compares with which, at what step, over how many tasks."""
+    return {
+        "study": study.name,
+        "group": _group(study, label),
+        "row": label,
+        "reference": reference,
+        "step": step,
+        "tasks": len(tasks),
+    }
 
 
 def _group(study: Study, label: str) -> str:

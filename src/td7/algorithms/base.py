@@ -31,12 +31,12 @@ class Turn(NamedTuple):
     """Whose update it is: masks [S] of members, None for all of them."""
 
     active: Tensor | None = None
-    trains_actors: bool = True  # too
-    whose: Tensor | None = None
+    trains_actors: bool = True  # whether it is one of the updates that do
+    whose: Tensor | None = None  # actors, if not of all active members
 
     @property
     def actors(self) -> Tensor | None:
-        """Whose actors are trained, if any are: `whose`, or else those of all active members."""
+        """Whose actors are trained, if any are."""
         return self.active if self.whose is None else self.whose
 
 

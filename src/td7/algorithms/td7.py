@@ -407,6 +407,7 @@ class TD7(Learner):
         y: Tensor,
         active: Tensor | None,
     ) -> None:
+        """The rest of the critics' step, by the gradients of `_critic_loss`."""
         self.critic.step(gradients, active)
         follow(self.critic.layout, self.critic.flat, statistics, active)
         self.record(active, critic_loss=loss, **critic_metrics(q, y, self.clip))
