@@ -22,6 +22,7 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.asynchronous import AsynchronousTraining
 from td7.collection import AnyTask, EpisodeTask, EvaluationTask
 from td7.configs import with_values
+from td7.engine import Engine
 from td7.environments import describe
 from td7.errors import InputError, RunError
 from td7.progress import LineProgress, LiveProgress, MemberStatus, QuietProgress, Status, duration
@@ -441,17 +442,41 @@ def test_timings(longer: Path) -> None:
     assert timings["seconds"]["total"] >= 0.99 * parts
 
 
+@pytest.fixture
+def slowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., Any], float], None]:
+    """Has calls of a name take so many seconds more, by the clocks."""
+    ahead = 0.0
+    for name in ("perf_counter", "monotonic"):
+        clock = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda clock=clock: clock() + ahead)
+
+    def slow(name: str, function: Callable[..., Any], seconds: float) -> None:
+        def called(*arguments: Any, **options: Any) -> Any:
+            nonlocal ahead
+            ahead += seconds
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(name, called)
+
+    return slow
+
+
+def test_a_runs_total_has_its_set_up_in_it(
+    tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None]
+) -> None:
+    slowed("td7.training.Engine", Engine, 1000.0)
+    run = train(tmp_path / "run", steps=20)
+    seconds = pd.read_csv(run.path / "timings.csv").set_index("phase")["seconds"]
+    assert seconds["setup"] >= 1000
+    assert seconds["total"] >= seconds["setup"]
+
+
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])
 def test_what_learning_takes_is_timed_from_half_way_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: str
+    tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None], checkpoints: str
 ) -> None:
     """Evaluations take much longer here, and do not count; nor do the first ten updates."""
-
-    def slow(*arguments: Any, **options: Any) -> Any:
-        time.sleep(0.2)
-        return evaluation.evaluate(*arguments, **options)
-
-    monkeypatch.setattr("td7.collection.evaluate", slow)
+    slowed("td7.collection.evaluate", evaluation.evaluate, 0.2)
     run = train(tmp_path / "run", steps=100, set={**SMALL, "checkpoints": checkpoints})
     timings = pd.read_csv(run.path / "timings.csv").set_index("phase")
     evaluations = timings["times"]["evaluate"]
