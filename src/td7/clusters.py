@@ -116,7 +116,9 @@ def _unpack(packed: bytes, folder: Path) -> None:
     aside = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(aside, filter="data")
+        # What Python 3.11 before 3.11.4 does not know of, it does not look at.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(aside)
     shutil.rmtree(folder, ignore_errors=True)
     aside.rename(folder)
 
