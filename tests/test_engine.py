@@ -165,6 +165,17 @@ def test_a_unit_ends_where_targets_or_noise_do(monkeypatch: pytest.MonkeyPatch) 
     assert steps == [[10, 7, 0], [15, 14, 0], [20, 15, 0], [30, 20, 0]]
 
 
+def test_a_unit_is_long_where_all_have_much_to_do() -> None:
+    """As in a graph; slots by hand: 20 if nobody stops before, else 10."""
+    engine = build("eager", "cpu", config=replace(SMALL, target_every=50))
+    engine.units = [20, 10]
+    steps = []
+    for wanted in ([100, 30, 20], [80, 10, 80], [100, 100, 0], [100] * 3, [100] * 3):
+        engine.advance(wanted)
+        steps.append(list(engine.updates))
+    assert steps == [[20, 20, 20], [30, 30, 30], [40, 40, 30], [50, 50, 40], [60, 60, 50]]
+
+
 READS_THE_TRAINED_ENCODER = (
     replace(SMALL, fixed_embeddings=False),
     replace(SMALL, encoder_training="end_to_end"),
@@ -231,9 +242,9 @@ def test_masked_members_stay_bit_identical_in_a_graph() -> None:
 @pytest.mark.parametrize("fixed_embeddings", [True, False])
 def test_a_gpu_repeats_itself_bit_for_bit(fixed_embeddings: bool) -> None:
     """Ten members at the paper's sizes in float32, however their updates are divided."""
-    config = TD7Config(target_every=20, fixed_embeddings=fixed_embeddings)
+    config = TD7Config(target_every=60, fixed_embeddings=fixed_embeddings)
     once, again = (build("graph", "cuda", torch.float32, 10, config=config) for _ in range(2))
-    counts = range(30, 60, 3)
+    counts = range(120, 150, 3)  # a long unit is among them
     run(once, counts)
     parts = [7] * 10, [0, 13] * 5
     for wanted in (*parts, [n - a - b for n, a, b in zip(counts, *parts, strict=True)]):

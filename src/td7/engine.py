@@ -26,7 +26,9 @@ from td7.targets import assign
 from td7.types import AnyFloat, Float32
 
 NOISE_BLOCK = 250  # updates drawn at once; part of every result, like the stream numbers
-UNIT = 10  # updates, about; a longer one means fewer launches, a shorter one less idling in it
+# Updates of a unit, about: a longer one means fewer launches and drains, a shorter one less idling.
+UNIT = 10
+LONG_UNIT = 50  # in a graph, where all members have so many to make
 AHEAD = 2  # units that may be waiting for the device; more would make new episodes wait
 
 MODES = ("eager", "compiled", "graph")
@@ -168,8 +170,8 @@ class Engine:
         self.seeds = list(seeds)
         self.mode = mode
         self.updates = [0] * len(seeds)  # done, or on their way to the device, a member
-        k = learner.actor_every
-        self.unit = -(-UNIT // k) * k
+        sizes = (LONG_UNIT, UNIT) if mode == "graph" else (UNIT,)
+        self.units = [-(-n // learner.actor_every) * learner.actor_every for n in sizes]
 
         like = next(iter(learner.state().values()))
         members = len(seeds)
@@ -228,15 +230,16 @@ class Engine:
         begin, end = [], []
         for m, want in enumerate(wanted):
             count = self.updates[m]
-            first = count % k  # slot i is of phase i % k
             room = (target_every - count % target_every, NOISE_BLOCK - count % NOISE_BLOCK)
-            begin.append(first)
-            end.append(first + max(0, min(want, *room, self.unit - first)))
+            begin.append(count % k)  # slot i is of phase i % k
+            end.append(begin[m] + max(0, min(want, *room)))
             if want > 0:
                 self.noise.prepare(m, count)
+        unit = next((n for n in self.units if n <= min(end)), self.units[-1])
+        end = [min(slot, unit) for slot in end]
         everyone = range(len(wanted))
         slots = []
-        for i in range(self.unit):
+        for i in range(unit):
             members = [m for m in everyone if begin[m] <= i < end[m]]
             slots.append(Slot(members, members if i % k == k - 1 else None))
         self._unit(slots)
