@@ -1,6 +1,8 @@
 """Members without checkpoints: one time step, one update, together; and exactly again on resume."""
 
+import os
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from td7.environments import make
 from td7.errors import RunError
 from td7.lockstep import LockstepTraining
 from td7.replay import Replay
-from td7.stepping import can_spin
+from td7.stepping import Live, can_spin
 from td7.streams import Stream, derived_seed, generator
 from td7.types import RowLayout, Task
 
@@ -136,6 +138,27 @@ def test_steppers_spin_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) ->
     assert not can_spin(16)
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")  # sees writes in any order
     assert not can_spin(2)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no way to share a core")
+def test_spinning_steppers_give_a_shared_core_away() -> None:
+    """As with several runs on one machine. Who does not, looks for whole turns of milliseconds."""
+    task, steps = Task("toys:Point-v0"), 200
+    spec = make(task).spec
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        live = Live(0, False, np.zeros((0, spec.action_dim), np.float32))
+        pool = stepping.stepper(task, [0, 1], [live, live], spec, 2, spins=True)
+        pool.now()
+        begin = time.process_time()
+        for _ in range(steps):
+            pool.step(np.zeros((2, spec.action_dim), np.float32), [False, False])
+        looked = time.process_time() - begin
+        pool.close()
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert looked < 0.5e-3 * steps
 
 
 @pytest.mark.parametrize("steps", [17, 52, 89])

@@ -3,6 +3,7 @@
 No torch here: worker processes import this module.
 """
 
+import os
 import platform
 import time
 import traceback
@@ -189,7 +190,8 @@ class StepperPool(Stepper):
     """Members spread over processes, which step at the same time, on a board in shared memory.
 
     A pipe takes longer than a time step: where there are cores enough, processes look at a line of
-    shared memory instead, again and again, for what they are asked and for what is done.
+    shared memory instead, again and again, for what they are asked and for what is done. Each look
+    gives the core away to whoever wants it: another run's processes may want the same cores.
     """
 
     def __init__(
@@ -231,6 +233,7 @@ class StepperPool(Stepper):
         if self._spins:
             waits = 0
             while (lines[:, DONE] != number).any():
+                os.sched_yield()
                 waits += 1
                 if waits % LOOKS == 0:  # something takes long, or someone is gone
                     self._check_alive()
@@ -297,6 +300,7 @@ class Desk:
         done = line[DONE]
         begin = time.monotonic()
         while line[ASKED] == done:
+            os.sched_yield()
             if time.monotonic() - begin > PATIENCE and connection.poll(REST):
                 raise EOFError  # nothing is ever sent: this is the pipe's end
         return int(line[REQUEST])
