@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -59,6 +60,8 @@ def test_every_run_is_made_as_its_command_says(finished: Path) -> None:
     for folder, variant in zip(folders(finished), ("design/TD3", "design/zs'a'"), strict=True):
         run = td7.Run(folder)
         assert run.config["variant"] == variant
+        given = shlex.split(run.config["command"])  # so that a shell would take it
+        assert given[given.index("--variant") + 1] == variant
         assert run.config["hyperparameters"]["batch_size"] == 8
         assert run.evaluations["step"].max() == 60
         assert set(run.evaluations["seed"]) == {0, 1}

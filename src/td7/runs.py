@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -207,7 +208,7 @@ def versions() -> dict[str, str]:
 
 
 def command() -> str:
-    """The words that started this, whether by `td7` or by `python -m td7`."""
+    """What started this, to be given to a shell again, whether by `td7` or by `python -m td7`."""
     name = Path(sys.argv[0])
     is_module = name.name == "__main__.py" and name.parent.name == "td7"
-    return " ".join(["td7" if is_module else name.name, *sys.argv[1:]])
+    return shlex.join(["td7" if is_module else name.name, *sys.argv[1:]])
