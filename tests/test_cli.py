@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,11 +22,12 @@ from folders import SMALL, newest, words
 from td7 import bench
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
-from td7.api import TrainOptions
+from td7.api import TrainOptions, bench_run
 from td7.cli import main
 from td7.configs import described
 from td7.environments import PAPER_TASKS
 from td7.errors import InputError
+from td7.training import Stopped
 
 assert toys  # registers the tasks
 ENV = ["--env", "toys:Point-v0"]
@@ -622,6 +624,31 @@ def test_bench_measures_updates_and_whole_runs(
         assert r["seed_steps_per_second"] == 30 * r["seeds"] / r["seconds"]
         assert r["steady"] > 0
     assert data["machine"]["cores"]
+
+
+def test_a_stopped_bench_keeps_what_it_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = bench_run
+    made: list[bench.EndToEnd] = []
+
+    def stopped_in_the_second(*arguments: Any) -> bench.EndToEnd:
+        if made:
+            raise Stopped(signal.SIGTERM, folder / "run")
+        made.append(run(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr("td7.api.bench_run", stopped_in_the_second)
+    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
+    words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
+    assert main(words) == 128 + signal.SIGTERM
+    (file,) = (folder / "results" / "bench").iterdir()
+    assert f"td7: stopped by SIGTERM; what was measured is in {file.relative_to(folder)}" in (
+        capsys.readouterr().err
+    )
+    data = json.loads(file.read_text())
+    assert [r["seeds"] for r in data["results"]] == [1, 1, 2]
+    assert [r["seeds"] for r in data["end_to_end"]] == [1]
 
 
 def test_bench_measures_what_learns_from_data(

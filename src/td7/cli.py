@@ -588,6 +588,7 @@ def _bench(options: argparse.Namespace) -> int:
     from td7.configs import parse
     from td7.environments import describe
     from td7.files import write_json
+    from td7.training import Stopped
     from td7.types import Task
 
     devices = [choose_device(word) for word in options.device.split(",")]
@@ -620,6 +621,9 @@ def _bench(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     data: dict[str, Any] = {"machine": bench.machine(devices), "results": [], "end_to_end": []}
     for (task, spec), name in product(zip(tasks, specs, strict=True), names):
         results = [
@@ -641,19 +645,18 @@ def _bench(options: argparse.Namespace) -> int:
             {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
             for r in results
         ]
-    if steps:
-        runs = [
-            bench_run(name, task, count, steps, device, say)
-            for name, device, task, count in product(names, devices, tasks, seeds)
-        ]
+        write_json(file, data)  # at once, as it may be stopped
+    runs = []
+    for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
+        try:
+            run = bench_run(name, task, count, steps, device, say)
+        except Stopped as stop:
+            return _failed(f"{stop}; what was measured is in {file}", 128 + stop.signum)
+        runs.append(run)
+        data["end_to_end"].append({**vars(run), "seed_steps_per_second": run.seed_steps_per_second})
+        write_json(file, data)
+    if runs:
         _console().print(bench.end_to_end_table(runs, "training"))
-        data["end_to_end"] = [
-            {**vars(r), "seed_steps_per_second": r.seed_steps_per_second} for r in runs
-        ]
-    folder = Path(options.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    write_json(file, data)
     print(file)
     return 0
 
