@@ -109,6 +109,8 @@ def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) ->
     of_torch = {name: torch.from_numpy(x) for name, x in own.items()}
     for name in in_torch:
         for x in (random, extreme):
+            if name == "batch":  # is in the weights
+                continue
             more = (table == "NORMS") * ((own, of_torch),)
             # Squares of more are not float32's.
             given = x.clip(-1e15, 1e15) if name == "layer" else x
@@ -116,6 +118,28 @@ def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) ->
             expected = in_torch[name](torch.from_numpy(given), *(b for _, b in more))
             assert result.dtype == dtype, name
             assert_allclose(result, expected, rtol=rtol, atol=rtol / 20, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_batch_norm_is_in_the_weights(dtype: type[np.floating]) -> None:
+    """With a mean and variance far from those it begins with."""
+    layers = (
+        Layer("h", ("state",), 6, norm="batch", activation="swish"),
+        Layer("action", ("h", "state"), 2, norm="batch", activation="tanh"),
+    )
+    network = Network({"state": 5}, layers)
+    layout = Layout.of(network)
+    random = np.random.default_rng(0)
+    flat = networks.initial(layout, [random]).astype(dtype)
+    for name, view in actors.unflatten(layout, flat[0]).items():
+        if name.endswith(("gain", "shift", "mean", "variance")):
+            view[...] = random.uniform(0.2, 3.0, view.shape)
+    states = random.standard_normal((7, 5)).astype(dtype)
+    weights = networks.unflatten(layout, torch.from_numpy(flat))
+    expected = networks.apply(network, weights, state=torch.from_numpy(states).unsqueeze(0))
+    found = Actor(network, flat[0])(states)
+    assert found.dtype == dtype
+    assert_allclose(found, expected[0], rtol=1e-5 if dtype is np.float32 else 1e-12)
 
 
 def test_flat_weights_there_and_back() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from td7.architectures import NORM_PARAMETERS, Layout, Network
+from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.types import AnyFloat, Exploration
 
 Function = Callable[[AnyFloat], AnyFloat]
@@ -32,27 +32,33 @@ def layer_norm(x: AnyFloat, own: Mapping[str, AnyFloat]) -> AnyFloat:
     return normed * own["gain"] + own["shift"]
 
 
-def batch_norm(x: AnyFloat, own: Mapping[str, AnyFloat]) -> AnyFloat:
-    """Each unit by the mean and variance of the batches the network was trained on."""
-    normed: AnyFloat = (x - own["mean"]) / np.sqrt(own["variance"] + EPSILON)
-    return normed * own["gain"] + own["shift"]
-
-
 EPSILON = 1e-5  # PyTorch's default
 
 
 def swish(x: AnyFloat) -> AnyFloat:
     """x * sigmoid(x), with exponentials of what is not positive only."""
-    e = np.exp(-np.abs(x))
-    sigmoid: AnyFloat = np.where(x >= 0, 1.0, e) / (1.0 + e)
-    return (x * sigmoid).astype(x.dtype)
+    e: AnyFloat = np.exp(-np.abs(x))
+    return (np.maximum(x, 0) + np.minimum(x, 0) * e) / (1 + e)
+
+
+def linear(weights: Mapping[str, AnyFloat], layer: Layer) -> tuple[AnyFloat, AnyFloat]:
+    """A layer's weight and bias, and in them its batch norm: each unit's own scale and shift.
+
+    It is by the mean and variance of the batches that the network was trained on.
+    """
+    own = {kind: weights[f"{layer.output}.{kind}"] for kind in NORM_PARAMETERS[layer.norm]}
+    weight, bias = weights[f"{layer.output}.weight"], weights[f"{layer.output}.bias"]
+    if layer.norm == "batch":
+        scale = own["gain"] / np.sqrt(own["variance"] + EPSILON)
+        weight, bias = weight * scale, (bias - own["mean"]) * scale + own["shift"]
+    return np.ascontiguousarray(weight), bias
 
 
 NORMS: dict[str, Callable[[AnyFloat, Mapping[str, AnyFloat]], AnyFloat]] = {
     "none": lambda x, _: x,
     "avg_l1": lambda x, _: avg_l1_norm(x),
     "layer": layer_norm,
-    "batch": batch_norm,
+    "batch": lambda x, _: x,  # is in weight and bias already: `linear`
 }
 ACTIVATIONS: dict[str, Function] = {
     "none": lambda x: x,
@@ -103,8 +109,7 @@ class Actor:
             (
                 layer.output,
                 layer.inputs,
-                np.ascontiguousarray(weights[f"{layer.output}.weight"]),
-                weights[f"{layer.output}.bias"],
+                *linear(weights, layer),
                 NORMS[layer.norm],
                 {kind: weights[f"{layer.output}.{kind}"] for kind in NORM_PARAMETERS[layer.norm]},
                 ACTIVATIONS[layer.activation],
@@ -127,6 +132,6 @@ class Actor:
                 x = values[inputs[0]]
             else:
                 x = np.concatenate([values[name] for name in inputs], axis=-1)
-            linear = values[f"{output}.linear"] = x @ weight + bias
-            values[output] = activation(norm(linear, own))
+            values[f"{output}.linear"] = x @ weight + bias
+            values[output] = activation(norm(values[f"{output}.linear"], own))
         return values

@@ -109,24 +109,24 @@ class OFENet:
         state: Tensor,
         statistics: BatchStatistics | None = None,
     ) -> dict[str, Tensor]:
-        known = values(self.state_block, net, statistics, state=state)
-        return {"state": state, **{layer.output: known[layer.output] for layer in self._s}}
+        known = {"state": state, **values(self.state_block, net, statistics, state=state)}
+        return {name: known[name] for name in self.zs_widths}
 
     def zsa(
+        self, net: Mapping[str, Tensor], zs: Mapping[str, Tensor], action: Tensor
+    ) -> dict[str, Tensor]:
+        known = {"action": action, **zs, **values(self.action_block, net, action=action, **zs)}
+        return {name: known[name] for name in self.zsa_widths}
+
+    def predicted(
         self,
         net: Mapping[str, Tensor],
         zs: Mapping[str, Tensor],
         action: Tensor,
         statistics: BatchStatistics | None = None,
-    ) -> dict[str, Tensor]:
-        """And "next_state", which it predicts."""
-        known = values(self.action_block, net, statistics, action=action, **zs)
-        own = {layer.output: known[layer.output] for layer in self.action_block.layers}
-        return {"action": action, **zs, **own}
-
-    @property
-    def _s(self) -> tuple[Layer, ...]:
-        return self.state_block.layers
+    ) -> Tensor:
+        """The next state."""
+        return values(self.action_block, net, statistics, action=action, **zs)["next_state"]
 
 
 def _dense(inputs: Mapping[str, int], name: str, layers: int, width: int) -> Network:

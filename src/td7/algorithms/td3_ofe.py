@@ -38,6 +38,8 @@ LAYERS_ELSEWHERE = 6
 # external contact forces (cfrc_ext), which jump with every touch of the ground.
 PREDICTED = {"Humanoid-v4": 292}
 
+Features = dict[str, Tensor]  # name: [S, B, width]
+
 
 @dataclass(frozen=True)
 class TD3OFEConfig(TwinCriticConfig):
@@ -150,10 +152,10 @@ class TD3OFE(Learner):
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
         """OFENet's step, the critics' and, every second time, the actor's and the targets'."""
         self._train_net(batch, turn.active)
-        y = self._value_target(batch, noise["target_policy"], turn.active)
-        priorities = self._train_critics(batch, y, turn.active)
+        zs, zsa, y = self._features_and_target(batch, noise["target_policy"], turn.active)
+        priorities = self._train_critics(zsa, y, turn.active)
         if turn.trains_actors:
-            self._train_actor(batch, turn.actors)
+            self._train_actor(batch, zs, turn.actors)
         return priorities
 
     @stage
@@ -164,7 +166,7 @@ class TD3OFE(Learner):
         def loss(net: Parameters) -> Results:
             statistics: BatchStatistics = {}
             zs = self.ofe.zs(net, batch.state, statistics)
-            predicted = self.ofe.zsa(net, zs, batch.action, statistics)["next_state"]
+            predicted = self.ofe.predicted(net, zs, batch.action, statistics)
             return losses.per_member_mean((predicted - target).square()), statistics
 
         ofe_loss, statistics = self.net.descend(loss, active)
@@ -172,26 +174,32 @@ class TD3OFE(Learner):
         self.record(active, ofe_loss=ofe_loss)
 
     @stage
-    def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
-        """y = r + gamma min Q'(zsa'), a' = pi'(zs') + clipped noise; the net is the current one."""
+    def _features_and_target(
+        self, batch: Batch, noise: Tensor, active: Tensor | None
+    ) -> tuple[Features, Features, Tensor]:
+        """zs, zsa and y = r + gamma min Q'(zsa'), a' = pi'(zs') + clipped noise.
+
+        All by the current net, which reads (s, a) and (s', a') in one go: its many small layers
+        take hardly longer for both than for one.
+        """
         c, net = self.config, self.net.parameters
         actor = unflatten(self.actor.layout, self.target_actor)
         critic = unflatten(self.critic.layout, self.target_critic)
-        zs = self.ofe.zs(net, batch.next_state)
+        both_zs = self.ofe.zs(net, torch.cat([batch.state, batch.next_state], dim=1))
+        zs, next_zs = _halves(both_zs)
         next_action = losses.smoothed_action(
-            apply(self.actor_network, actor, **zs), noise, c.target_noise, c.target_noise_clip
+            apply(self.actor_network, actor, **next_zs), noise, c.target_noise, c.target_noise_clip
         )
-        next_q = apply(self.critic_network, critic, **self.ofe.zsa(net, zs, next_action))
-        next_value = self.clip.clipped(next_q.amin(dim=1))
+        both_actions = torch.cat([batch.action, next_action], dim=1)
+        zsa, next_zsa = _halves(self.ofe.zsa(net, both_zs, both_actions))
+        next_value = self.clip.clipped(apply(self.critic_network, critic, **next_zsa).amin(dim=1))
         y = losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
         self.clip.follow(y, active)
-        return y
+        return zs, zsa, y
 
     @stage
-    def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> Tensor | None:
+    def _train_critics(self, zsa: Features, y: Tensor, active: Tensor | None) -> Tensor | None:
         """(y - Q(zsa))^2 of both critics; OFENet does not learn from it."""
-        net = self.net.parameters
-        zsa = self.ofe.zsa(net, self.ofe.zs(net, batch.state), batch.action)
 
         def loss(critic: Parameters) -> Results:
             q = apply(self.critic_network, critic, **zsa)
@@ -203,10 +211,9 @@ class TD3OFE(Learner):
         return self.critic_loss.priority(error)
 
     @stage
-    def _train_actor(self, batch: Batch, active: Tensor | None) -> None:
+    def _train_actor(self, batch: Batch, zs: Features, active: Tensor | None) -> None:
         """-Q1(zsa), a = pi(zs), through OFENet; then both targets take a step."""
         c, net, critic = self.config, self.net.parameters, self.critic.parameters
-        zs = self.ofe.zs(net, batch.state)
 
         def loss(actor: Parameters) -> Results:
             action = apply(self.actor_network, actor, **zs)
@@ -227,3 +234,9 @@ class TD3OFE(Learner):
         """OFENet's block of the state, then the actor."""
         size = Layout.of(self.ofe.state_block).size
         return torch.cat([self.net.flat[:, :size], self.actor.flat], dim=1)
+
+
+def _halves(features: Features) -> tuple[Features, Features]:
+    """Of a batch of two, [S, 2 B, ...]."""
+    pairs = {name: x.chunk(2, dim=1) for name, x in features.items()}
+    return {name: x for name, (x, _) in pairs.items()}, {name: x for name, (_, x) in pairs.items()}
