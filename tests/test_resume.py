@@ -20,6 +20,7 @@ import td7
 import toys
 from folders import SMALL, TABLES, contents, differences, newest, words
 from td7.cli import main
+from td7.lockstep import LockstepTraining
 from td7.training import TWICE
 
 assert toys  # registers the tasks
@@ -471,3 +472,32 @@ def test_a_finished_run_may_be_resumed(
         td7.resume(path, quiet=True, workers=workers)
         assert differences(contents(path), uninterrupted) == []
         assert (path / "config.json").read_bytes() == (finished / "config.json").read_bytes()
+
+
+def test_how_it_runs_is_as_before_unless_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    used: list[tuple[int, float]] = []
+
+    class Noted(LockstepTraining):
+        def __init__(
+            self, *arguments: Any, workers: int, snapshot_every: float, **more: Any
+        ) -> None:
+            used.append((workers, snapshot_every))
+            super().__init__(*arguments, workers=workers, snapshot_every=snapshot_every, **more)
+
+    monkeypatch.setattr("td7.lockstep.LockstepTraining", Noted)
+    given: dict[str, Any] = {"workers": "1", "snapshot_every": 7.0}
+    given["set"] = {**SMALL, "checkpoints": "none"}
+    td7.train(env="toys:Point-v0", steps=20, out=str(path), quiet=True, **given)
+    td7.resume(path, quiet=True)
+    assert main(["resume", str(path), "--quiet", "--workers", "0"]) == 0
+    assert main(["resume", str(path), "--quiet", "--snapshot-every", "0"]) == 0
+    assert used == [(1, 7.0), (1, 7.0), (0, 7.0), (1, 0.0)]
+    # A run of a time before this was noted takes the defaults.
+    config = json.loads((path / "config.json").read_text())
+    del config["workers"], config["snapshot_every"]
+    (path / "config.json").write_text(json.dumps(config))
+    td7.resume(path, quiet=True)
+    assert used[4:] == [(0, 5.0)]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,10 @@ def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
     given = request(set=dict(word.split("=") for word in TINY), steps=80)
     (run,) = plan(given, finished, Path())
     assert state(run) is State.INTERRUPTED
-    assert launching.words(run) == ["resume", str(run.folder), "--steps", "80"]
+    began_with = ["resume", str(run.folder), "--steps", "80"]
+    assert launching.words(run) == began_with
+    run = replace(run, options={**run.options, "workers": "2"})  # as the study is given now
+    assert launching.words(run) == [*began_with, "--workers", "2"]
 
 
 def test_what_fails_is_noted_and_the_others_go_on(

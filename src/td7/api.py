@@ -203,6 +203,8 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
         **config.to_json(),
         "versions": runs.versions(),
         "hardware": hardware(config.device),
+        "workers": options.workers,
+        "snapshot_every": options.snapshot_every,
         "command": runs.command(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
@@ -367,12 +369,13 @@ def resume(
     steps: int | None = None,
     dataset: str | None = None,
     set: Any = (),  # the option's name
-    workers: int | str = "auto",
-    snapshot_every: float = 5.0,
+    workers: int | str | None = None,
+    snapshot_every: float | None = None,
     quiet: bool = False,
 ) -> Run:
     """Goes on with a run that was stopped, exactly; `steps` may extend it.
 
+    `workers` and `snapshot_every` are as before unless they are given.
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
@@ -393,18 +396,20 @@ def resume(
         raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
     if dataset and not given_before:
         raise InputError(f"{path} collects its own data: --dataset is of no use")
-    how = {"workers": workers, "snapshot_every": snapshot_every, "quiet": quiet}
-    options = train_options({**values, **how})
+    how = {"workers": workers, "snapshot_every": snapshot_every}
+    before = {name: record[name] for name in how if name in record}
+    given = {name: value for name, value in how.items() if value is not None}
+    options = train_options({**values, **before, **given, "quiet": quiet})
     data = read_dataset(options) if options.dataset else None
     config = run_config(options, data)
     if config.dataset and config.dataset.sha256 != given_before["sha256"]:
         raise InputError(f"{options.dataset} does not hold the data that {path} began with")
-    workers = choose_workers(options.workers, config.device, len(config.seeds))
-    given = _settings(set)
-    if given:
+    count = choose_workers(options.workers, config.device, len(config.seeds))
+    settings = _settings(set)
+    if settings:
         changed = with_values(
             type(config.hyperparameters),
-            {**dataclasses.asdict(config.hyperparameters), **given},
+            {**dataclasses.asdict(config.hyperparameters), **settings},
         )
         check_same(dataclasses.asdict(changed), dataclasses.asdict(config.hyperparameters))
     if steps is not None:
@@ -413,7 +418,7 @@ def resume(
         config = dataclasses.replace(config, steps=steps)
     spec = describe(config.task)
     check_memory(config, spec)
-    return _run(config, spec, path, record, workers, options, data)
+    return _run(config, spec, path, record, count, options, data)
 
 
 def _run(

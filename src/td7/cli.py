@@ -149,7 +149,7 @@ def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     _add_values(
         parser, "--set", "hyperparameters to make sure of: if the run has others, it is not resumed"
     )
-    _add_from_options(parser, ("workers", "snapshot_every", "quiet"))
+    _add_from_options(parser, ("workers", "snapshot_every", "quiet"), default="as before")
     names = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(TrainOptions)}
     parser.set_defaults(fixed=names.difference(_option_names(parser)))
 
@@ -293,8 +293,13 @@ def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         action.set_defaults(own_parser=action)
 
 
-def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """Options from the fields of `TrainOptions`, in their groups."""
+def _add_from_options(
+    parser: argparse.ArgumentParser, names: Sequence[str], default: str | None = None
+) -> None:
+    """Options from the fields of `TrainOptions`, in their groups.
+
+    `default`: what becomes of those that are not given, if not the field's own; they are None.
+    """
     from td7.api import TrainOptions
 
     fields = [f for f in dataclasses.fields(TrainOptions) if f.name in names]
@@ -308,9 +313,11 @@ def _add_from_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> 
             elif f.default == ():
                 _add_values(group, flag, doc)
             else:
-                shown = f" (default: {_plain(f.default)})" if f.default != "" else ""
+                value = f.default if default is None else None
+                told = _plain(f.default) if default is None else default
+                shown = f" (default: {told})" if told else ""
                 metavar = "N" if f.type in (int, float) else f.name.upper()
-                group.add_argument(flag, metavar=metavar, default=f.default, help=doc + shown)
+                group.add_argument(flag, metavar=metavar, default=value, help=doc + shown)
 
 
 def _add_values(parser: argparse._ActionsContainer, flag: str, doc: str) -> None:

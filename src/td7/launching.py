@@ -53,7 +53,9 @@ class Interrupted(Exception):  # noqa: N818  # not an error: the study was asked
 def words(run: Planned) -> list[str]:
     """The command that makes a run, or goes on with it."""
     if state(run) is State.INTERRUPTED:
-        return ["resume", str(run.folder), "--steps", str(run.options["steps"])]
+        now = ("steps", "workers")  # may be others than when it began
+        given = [(f"--{name}", str(run.options[name])) for name in now if name in run.options]
+        return ["resume", str(run.folder), *(word for pair in given for word in pair)]
     found = ["train"]
     for name, value in run.options.items():
         if name == "set":
