@@ -26,7 +26,11 @@ MANY_LINES = 30
 def page(findings: Findings, tables: Sequence[Table]) -> str:
     """The whole page."""
     sections = [_section(name, own, tables) for name, own in findings.studies.items()]
-    links = {"runs": "What was run", **{name: known(name).title for name in findings.studies}}
+    links = {
+        "runs": "What was run",
+        **{name: known(name).title for name in findings.studies},
+        "every-run": "Every run",
+    }
     if findings.notes:
         links["missing"] = "What is missing"
     parts = {
@@ -36,7 +40,9 @@ def page(findings: Findings, tables: Sequence[Table]) -> str:
             f'<a href="#{html.escape(name)}">{html.escape(text)}</a>'
             for name, text in links.items()
         ),
-        "body": "\n".join([_runs(findings), *sections, _notes(findings.notes)]),
+        "body": "\n".join(
+            [_runs(findings), *sections, _every_run(findings), _notes(findings.notes)]
+        ),
         "data": _embedded(data(findings, tables)),
         "style": _file("style.css"),
         "script": _file("script.js"),
@@ -217,8 +223,16 @@ def _download(table: Table) -> str:
 
 
 def _runs(findings: Findings) -> str:
-    """Versions, hardware and hours, and every run's line."""
+    """Versions, hardware and hours."""
     items = "".join(f"<li>{html.escape(line)}</li>" for line in machines(findings))
+    return (
+        '<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n'
+        f"<p>{html.escape(summary_line(findings))}</p><ul>{items}</ul></section>"
+    )
+
+
+def _every_run(findings: Findings) -> str:
+    """A line a run."""
     columns = ("study", "row", "place", "seeds", "steps", "state", "hours", "started", "command")
     heads = "".join(f'<th scope="col" class="words">{word}</th>' for word in columns)
     rows = "\n".join(
@@ -226,9 +240,9 @@ def _runs(findings: Findings) -> str:
         for r in findings.results
     )
     return (
-        '<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n'
-        f"<p>{html.escape(summary_line(findings))}</p><ul>{items}</ul>\n"
-        f"<details><summary>Every run ({len(findings.results)})</summary>"
+        '<section id="every-run" aria-labelledby="every-run-title">'
+        '<h2 id="every-run-title">Every run</h2>\n'
+        f"<details><summary>{len(findings.results)} runs and the command of each</summary>"
         '<div class="scroll" tabindex="0" role="region" aria-label="Every run"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>\n{rows}\n</tbody></table></div></details></section>"
     )

@@ -243,26 +243,28 @@ const BARS = {
     const paper = ["paper", ...[...others].map((other) => `${whole.format(other)} steps`)].join(", ");
     return {
       title: `Mean percent loss at ${whole.format(step)} steps`, unit: "%",
-      legend: `${paper}; loss against ${records[0].reference}, ${whole.format(step)} steps`,
+      legends: [`here, ${whole.format(step)} steps`, paper],
       groups: records.filter((record) => record.step === step).map((r) =>
         ({ name: r.row, here: [r.percent_loss, r.interval], there: [r.paper_percent_loss, r.paper_interval] })),
     };
   },
   speed(records) {
     return {
-      title: "Minutes for 1M steps, all seeds together", unit: " min", legend: "paper, one seed",
+      title: "Minutes for 1M steps, all seeds together", unit: " min", legends: ["here", "paper, one seed"],
       groups: records.map((r) =>
         ({ name: `${r.row}, ${r.place}`, here: [r.minutes_a_million_steps, null], there: [r.paper_minutes, null] })),
     };
   },
 };
 
+const LETTER = 6.6; // as wide as one gets, about, in the fonts that systems have
+
 function bars(table) {
   const host = document.querySelector(`[data-bars="${CSS.escape(table.name)}"]`);
   if (!host) return;
-  const { title, unit, legend, groups } = BARS[table.kind](table.records);
+  const { title, unit, legends, groups } = BARS[table.kind](table.records);
   const said = (value) => `${tenth.format(value)}${unit}`;
-  const name = Math.max(190, 16 + 5.6 * Math.max(...groups.map((group) => group.name.length)));
+  const name = Math.max(190, 16 + LETTER * Math.max(...groups.map((group) => group.name.length)));
   const width = name + 430, tall = 30, height = groups.length * tall + 44;
   const ends = groups.flatMap(({ here, there }) => [here, there].flatMap(([value, wide]) =>
     value === null ? [] : [value - (wide ?? 0), value + (wide ?? 0)]));
@@ -287,10 +289,11 @@ function bars(table) {
       }
     }
   });
-  const legends = [["here", "var(--here)"], [legend, "var(--there)"]];
-  legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1).forEach(([text, fill], i) => {
-    svg.append(element("rect", { x: name + 60 * i, y: height - 12, width: 10, height: 10, style: `fill:${fill}` }),
-      element("text", { x: name + 60 * i + 15, y: height - 3 }, text));
+  const starts = [name, name + 30 + LETTER * legends[0].length];
+  legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1).forEach((text, i) => {
+    const fill = ["var(--here)", "var(--there)"][i];
+    svg.append(element("rect", { x: starts[i], y: height - 12, width: 10, height: 10, style: `fill:${fill}` }),
+      element("text", { x: starts[i] + 15, y: height - 3 }, text));
   });
   host.replaceChildren(svg);
 }
