@@ -17,7 +17,8 @@ Function = Callable[[AnyFloat], AnyFloat]
 
 def avg_l1_norm(x: AnyFloat) -> AnyFloat:
     """AvgL1Norm(x) = x / mean_i |x_i|, guarded by 1e-8."""
-    scale: AnyFloat = np.maximum(np.abs(x).mean(axis=-1, keepdims=True), 1e-8)
+    mean = np.abs(x).sum(axis=-1, keepdims=True) / x.shape[-1]  # as .mean() is, but faster
+    scale: AnyFloat = np.maximum(mean, 1e-8)
     return x / scale
 
 
