@@ -119,6 +119,8 @@ def test_temperature_loss_by_hand() -> None:
         ("tqc", {"quantiles": 7}),
         ("tqc", {"quantiles": 4, "critics": 2, "dropped_quantiles": 0}),
         ("tqc", {"quantiles": 5, "critics": 1, "dropped_quantiles": 3}),
+        ("sac", {"sale": True, "embedding_dim": 6, "target_every": 20}),
+        ("tqc", {"sale": True, "embedding_dim": 6, "target_every": 20, "quantiles": 4}),
     ],
 )
 def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) -> None:
@@ -133,6 +135,9 @@ def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) ->
             weights(learner.critic.layout, learner.critic.flat, m),
             weights(learner.actor.layout, learner.actor.flat, m)[0],
             TASK.action_dim,
+            weights(learner.embeddings.sale.layout, learner.embeddings.encoder.flat, m)[0]
+            if settings.get("sale")
+            else None,
         )
         for m in (0, 1)
     ]
@@ -149,6 +154,10 @@ def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) ->
         for m, agent in enumerate(agents):
             own = Batch(*(part[m] for part in batch))
             agent.update(*own, noise["next_policy"][m], noise["policy"][m])
+            if update % learner.target_every == 0:
+                agent.copy_encoders()
+        if update % learner.target_every == 0:
+            learner.copy_targets(None)
         if update in (1, 2, UPDATES):
             check(learner, agents, 1e-11 if update <= 2 else 1e-7)
 
@@ -158,6 +167,8 @@ def check(learner: Any, agents: list[PlainAgent], tolerance: float) -> None:
     for m, agent in enumerate(agents):
         for name, expected in agent.networks().items():
             layout = learner.actor.layout if name == "actor" else learner.critic.layout
+            if name.endswith("encoder"):
+                layout = learner.embeddings.sale.layout
             found = weights(layout, state[f"{name}.parameters"], m)
             for ours, theirs in zip(found, expected, strict=True):
                 assert ours.keys() == theirs.keys()
@@ -174,7 +185,10 @@ def check(learner: Any, agents: list[PlainAgent], tolerance: float) -> None:
 
 @pytest.mark.parametrize(
     ("task", "dropped"),
-    [("HalfCheetah-v4", 0), ("Hopper-v4", 5), ("Walker2d-v5", 2), ("Ant-v4", 2), ("Other-v0", 2)],
+    [
+        *(("HalfCheetah-v4", 0), ("Hopper-v4", 5), ("Walker2d-v5", 2), ("Ant-v4", 2)),
+        *(("Other-v0", 2), ("gymnasium:Hopper-v4", 5)),
+    ],
 )
 def test_tqc_drops_what_the_paper_drops(task: str, dropped: int) -> None:
     assert TQCConfig().for_task(Task(task)).dropped_quantiles == dropped

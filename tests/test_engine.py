@@ -165,6 +165,20 @@ def test_a_unit_ends_where_targets_or_noise_do(monkeypatch: pytest.MonkeyPatch) 
     assert steps == [[10, 7, 0], [15, 14, 0], [20, 15, 0], [30, 20, 0]]
 
 
+def test_a_resumed_step_acts_as_the_step_before_it_would_have() -> None:
+    """To the last bit: `act` is what a run takes its next action by when it goes on."""
+    torch.compiler.reset()
+    config = replace(SMALL, hidden_dim=64, embedding_dim=64)
+    engine = build("compiled", "cpu", torch.float32, config=config)
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        rows, states, noise = (
+            random.standard_normal((3, n)).astype(np.float32) for n in (LAYOUT.width, 5, 2)
+        )
+        given = engine.step(rows, states, noise, []).copy()
+        assert np.array_equal(engine.act(states, noise), given)
+
+
 def test_a_unit_is_long_where_all_have_much_to_do() -> None:
     """As in a graph; slots by hand: 20 if nobody stops before, else 10."""
     engine = build("eager", "cpu", config=replace(SMALL, target_every=50))

@@ -260,6 +260,7 @@ def test_the_states_last_dimension_reaches_every_layer() -> None:
         ("Walker2d-v4", 6, 0),
         ("Ant-v4", 6, 0),
         ("Humanoid-v4", 8, 292),
+        ("gymnasium:Humanoid-v4", 8, 292),
         ("Humanoid-v5", 8, 0),
         ("HumanoidStandup-v4", 6, 0),
         ("Other-v0", 6, 0),

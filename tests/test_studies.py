@@ -54,7 +54,7 @@ NAMES = [name for study in STUDIES.values() for name in study.names()]
 def _key(row: Row) -> tuple[Any, ...]:
     """What a learner can see of a row; the sizes of replays and the loop's choices it cannot."""
     of_loop = {"checkpoints", "test_policy", "assessments_end_early", "replay_capacity"}
-    of_loop |= {"early_assessment_episodes", "late_assessment_episodes"}
+    of_loop |= {"early_assessment_episodes", "late_assessment_episodes", "criterion_reset_weight"}
     settings = {k: v for k, v in row.settings.items() if k not in of_loop}
     return row.algorithm, *sorted(settings.items())
 

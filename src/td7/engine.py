@@ -277,7 +277,7 @@ class Engine:
     def act(self, states: Float32, noise: Float32) -> AnyFloat:
         """The actions [S, A] to explore `states` with, as `step` gives them."""
         self._fill_inbox(np.zeros((len(states), self._splits[0]), np.float32), states, noise)
-        self._act()
+        self._act_stage()
         return Fetch(self._outbox).value()
 
     def _fill_inbox(self, *parts: Float32) -> None:

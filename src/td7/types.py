@@ -19,6 +19,16 @@ class Task:
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The id without its module."""
+        return self.id.rpartition(":")[2]
+
+    @property
+    def family(self) -> str:
+        """That without its version."""
+        return self.name.partition("-v")[0]
+
 
 @dataclass(frozen=True)
 class TaskSpec:

@@ -116,7 +116,7 @@ class Embeddings:
         return found
 
     def of_state(self, state: Tensor, *, target: bool = False) -> dict[str, Tensor]:
-        """What the actor reads: s and, with SALE, z_t^s (of the target networks z_{t-1}^s)."""
+        """s and, with SALE, z_t^s, which the actor reads (the target critics read z_{t-1}^s)."""
         if not self.is_on:
             return {"state": state}
         return {"state": state, "zs": self.sale.zs(self._encoder(target=target), state)}
@@ -287,8 +287,10 @@ class MaximumEntropyLearner(Learner):
     def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
         """y = r + gamma (V' - alpha log pi(a' | s')), a' ~ pi(s'), V' of the target critics."""
         critic = unflatten(self.critic.layout, self.target_critic)
-        reads = self.embeddings.of_state(batch.next_state, target=True)
+        reads = self.embeddings.of_state(batch.next_state)  # the actor is the current one
         action, log_prob = self._sampled(self.actor.parameters, reads, noise)
+        if self.embeddings.is_on:
+            reads = self.embeddings.of_state(batch.next_state, target=True)
         x = self.embeddings.with_action(reads, action, target=True)
         next_value = self.bootstrapped(self._q(critic, x)) - alpha * log_prob
         return losses.value_target(

@@ -62,8 +62,8 @@ class TD3OFEConfig(TwinCriticConfig):
     )
 
     def for_task(self, task: Task) -> Self:
-        layers = self.ofe_layers or LAYERS.get(task.id.partition("-v")[0], LAYERS_ELSEWHERE)
-        predicted = self.ofe_predicted_dims or PREDICTED.get(task.id, 0)
+        layers = self.ofe_layers or LAYERS.get(task.family, LAYERS_ELSEWHERE)
+        predicted = self.ofe_predicted_dims or PREDICTED.get(task.name, 0)
         return replace(self, ofe_layers=layers, ofe_predicted_dims=predicted)
 
 

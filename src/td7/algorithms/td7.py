@@ -273,7 +273,8 @@ class TD7(Learner):
             y = self._value_target(batch, target_noise, active)
             priorities = self._train_critic_and_encoder(batch, y, active)
             if turn.trains_actors:
-                self._begin_actor(batch, self._embedded(batch), turn.actors)
+                encoder = self._actors_encoder(turn)
+                self._begin_actor(batch, self._embedded(batch), encoder, turn.actors)
             return priorities
         with self.lanes.beside("embedding", *batch):
             x = self._embedded(batch)
@@ -283,19 +284,26 @@ class TD7(Learner):
             results, gradients = self.critic.begin(lambda critic: self._critic_loss(critic, x, y))
         loss, told, statistics = results
         self.lanes.join("critic")  # the priorities are all that the next update waits for
+        encoder = self._actors_encoder(turn)  # before the next update can train it
         with self.lanes.beside("critic"):
             self._step_critic(gradients(), statistics, loss, told["q"], y, active)
             if turn.trains_actors:
-                self._begin_actor(batch, x, turn.actors)
+                self._begin_actor(batch, x, encoder, turn.actors)
         priorities = told.get("priorities")
         return priorities
 
-    def _begin_actor(self, batch: Batch, x: dict[str, Tensor], active: Tensor | None) -> None:
+    def _actors_encoder(self, turn: Turn) -> Tensor:
+        """What the actor's step reads, beside the next update, which may train it."""
+        encoder = self._read_encoder
+        if turn.trains_actors and encoder is self.encoder.flat:
+            return self.lanes.kept(encoder)
+        return encoder
+
+    def _begin_actor(
+        self, batch: Batch, x: dict[str, Tensor], encoder: Tensor, active: Tensor | None
+    ) -> None:
         """Beside the next update, which goes on to write to what this reads."""
         critic = self.lanes.kept(self.critic.flat)
-        encoder = self._read_encoder
-        if encoder is self.encoder.flat:
-            encoder = self.lanes.kept(encoder)
         with self.lanes.beside("actor", *batch, *x.values(), encoder, critic):
             self._train_actor(batch, x, encoder, critic, active)
 

@@ -41,8 +41,7 @@ class TQCConfig(MaximumEntropyConfig):
     def for_task(self, task: Task) -> Self:
         if self.dropped_quantiles >= 0:
             return self
-        name = task.id.partition("-v")[0]
-        return replace(self, dropped_quantiles=DROPPED.get(name, DROPPED_ELSEWHERE))
+        return replace(self, dropped_quantiles=DROPPED.get(task.family, DROPPED_ELSEWHERE))
 
 
 # Quantiles dropped a critic: the paper's table, from the suggestions of TQC's authors.

@@ -37,8 +37,12 @@ CHECKPOINTS = Study(
             "Immediate": {
                 f"Immediate, {n} episodes": (
                     "td7",
-                    {"early_assessment_episodes": n, "late_assessment_episodes": n},
-                    f"{n} episodes from the start",
+                    {
+                        "early_assessment_episodes": n,
+                        "late_assessment_episodes": n,
+                        "criterion_reset_weight": 1.0,
+                    },
+                    f"{n} episodes from the start, so that nothing is reset",
                 )
                 for n in (10, 20, 50)
             },

@@ -1,0 +1,168 @@
+"""What lanes run beside each other may not touch the same tensor: a GPU would sometimes mix it up.
+
+Lanes are played here by vector clocks. A lane's clock tells how far of every other lane it has
+seen; an access is safe if the lane has seen all accesses before it that it could clash with.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from td7.algorithms import algorithm
+from td7.algorithms.base import Batch, Lanes, Learner, Turn
+from td7.configs import with_values
+from td7.studies import STUDIES
+from td7.types import Task, TaskSpec
+
+TASK = TaskSpec(Task("none"), (5,), (3,), (-1.0,) * 3, (1.0,) * 3, None)
+SMALL = dict.fromkeys(("hidden_dim", "embedding_dim", "actor_hidden_dim", "critic_hidden_dim"), 8)
+SMALL |= {"ofe_features": 12, "batch_size": 4}
+VIEWS = ("view", "slice", "select", "squeeze", "detach", "alias", "as_strided", "expand", "split")
+MAIN = "main"
+
+
+class ClockedLanes(Lanes):
+    """Lanes as `CudaLanes` has them: beginning one waits for the current one, joining for that."""
+
+    def __init__(self) -> None:
+        self.current = MAIN
+        self._clocks: dict[str, dict[str, int]] = {MAIN: {MAIN: 1}}
+        self._open: set[str] = set()
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """How far of every lane the current one has seen."""
+        return self._clocks[self.current]
+
+    def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
+        del reads
+        return self._beside(name)
+
+    @contextmanager
+    def _beside(self, name: str) -> Iterator[None]:
+        self._clocks.setdefault(name, {name: 1})
+        self._see(name, self.current)
+        self._open.add(name)
+        before, self.current = self.current, name
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
+    def join(self, *names: str) -> None:
+        for name in self._open & set(names or self._open):
+            self._see(self.current, name)
+            self._open.discard(name)
+
+    def _see(self, who: str, whom: str) -> None:
+        for lane, count in self._clocks[whom].items():
+            self._clocks[who][lane] = max(self._clocks[who].get(lane, 0), count)
+        self._clocks[whom][whom] += 1  # what it does from here on is not seen
+
+
+class Clashes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes every read and write of some tensors, and those that nothing puts in order."""
+
+    def __init__(self, lanes: ClockedLanes, names: Mapping[str, Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[tuple[str, str, str]] = set()  # tensor, lane before, lane now
+        self._lanes = lanes
+        self._names = {tensor.untyped_storage().data_ptr(): n for n, tensor in names.items()}
+        self._reads: dict[str, dict[str, int]] = {}
+        self._writes: dict[str, dict[str, int]] = {}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        for i, argument in enumerate(function._schema.arguments):
+            value = args[i] if i < len(args) else (kwargs or {}).get(argument.name)
+            writes = argument.alias_info is not None and argument.alias_info.is_write
+            if writes or not any(word in str(function) for word in VIEWS):
+                for tensor in tree_leaves(value):
+                    if isinstance(tensor, Tensor):
+                        self._note(tensor, writes=writes)
+        return function(*args, **(kwargs or {}))
+
+    def _note(self, tensor: Tensor, *, writes: bool) -> None:
+        name = self._names.get(tensor.untyped_storage().data_ptr())
+        if name is None:
+            return
+        seen, lane = self._lanes.seen, self._lanes.current
+        clashing = [self._writes, self._reads] if writes else [self._writes]
+        for before in clashing:
+            for other, count in before.get(name, {}).items():
+                if seen.get(other, 0) < count:
+                    self.found.add((name, other, lane))
+        (self._writes if writes else self._reads).setdefault(name, {})[lane] = seen[lane]
+
+
+def clashes(learner: Learner, lanes: ClockedLanes) -> set[tuple[str, str, str]]:
+    """Over six updates."""
+    learner.lanes = lanes
+    watched = {**learner.state(), **{f"metric.{k}": v for k, v in learner.recorded.items()}}
+    random = torch.Generator().manual_seed(0)
+
+    def normals(*shape: int) -> Tensor:
+        return torch.randn(2, *shape, generator=random, dtype=torch.float64)
+
+    noted = Clashes(lanes, watched)
+    with noted:
+        for update in range(1, 7):
+            batch = Batch(normals(4, 5), normals(4, 3), normals(4, 5), normals(4, 1), normals(4, 1))
+            noise = {name: normals(*shape) for name, shape in learner.noise_shapes.items()}
+            learner.update(batch, noise, Turn(None, update % learner.actor_every == 0))
+        lanes.join()
+    return noted.found
+
+
+def rows() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Every distinct row of every study."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    known = set()
+    for study in STUDIES.values():
+        for row in study.rows.values():
+            key = (row.algorithm, repr(sorted(row.settings.items())))
+            if key not in known:
+                known.add(key)
+                found[f"{study.name}/{row.label}"] = row.algorithm, row.settings
+    return found
+
+
+ROWS = rows()
+
+
+def learner_of(name: str) -> Learner:
+    chosen, settings = algorithm(ROWS[name][0]), ROWS[name][1]
+    small = {n: v for n, v in SMALL.items() if n in chosen.config.__dataclass_fields__}
+    config = with_values(chosen.config, {**small, **settings})
+    return chosen.learner(config, TASK, (0, 1), torch.device("cpu"), torch.float64)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_lanes_do_not_clash(name: str) -> None:
+    assert clashes(learner_of(name), ClockedLanes()) == set()
+
+
+def test_a_clash_is_found() -> None:
+    """Without copies, the next update writes what the actor's step reads."""
+
+    class Careless(ClockedLanes):
+        def kept(self, tensor: Tensor) -> Tensor:
+            return tensor
+
+    assert clashes(learner_of("online/TD7"), Careless()) == {
+        ("critic.parameters", "actor", "critic")
+    }
+    assert clashes(learner_of("design/No fixed embeddings"), Careless()) == {
+        ("critic.parameters", "actor", "critic"),
+        ("encoder.parameters", "actor", "encoder"),
+    }
