@@ -163,8 +163,9 @@ def test_runs_do_not_outlive_a_killed_study(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--seeds", "0-2"), "holds a run with seeds [0, 1], wanted is [0, 1, 2]"),
+        (("--seeds", "0-2"), "holds a run with seeds=[0, 1], wanted is [0, 1, 2]"),
         (("--set", "batch_size=9"), "--set names batch_size twice"),
+        (("--evaluate-every", "7"), "holds a run with evaluate_every=20, wanted is 7"),
         (("--at-once", "0"), "at-once must be at least 1, given 0"),
         (("--rows", "zs'a"), 'unknown row of design "zs\'a"; did you mean "zs\'a\'"?'),
     ],
@@ -179,8 +180,12 @@ def test_bad_input_is_one_line(
 
 
 def test_other_hyperparameters_need_another_folder(finished: Path) -> None:
-    (run,) = plan(request(set={"batch_size": 9}), finished, Path())
+    tiny = dict(word.split("=") for word in TINY)
+    (run,) = plan(request(set={**tiny, "batch_size": 9}), finished, Path())
     with pytest.raises(InputError, match="holds a run with batch_size=8, wanted is 9"):
+        state(run)
+    (run,) = plan(request(set={}), finished, Path())  # the row as the paper has it
+    with pytest.raises(InputError, match="holds a run with .*, wanted is .*: give --out another"):
         state(run)
 
 

@@ -20,7 +20,8 @@ from td7 import runs
 from td7.errors import InputError, unknown
 from td7.fetching import DATASETS
 from td7.files import write_json
-from td7.studies import Row, Study, study
+from td7.studies import Row, Study, study, variant
+from td7.types import Task
 
 
 @dataclass(frozen=True)
@@ -151,30 +152,33 @@ def state(run: Planned) -> State:
     if not (run.folder / "config.json").exists():
         return State.TO_DO
     record = runs.read_config(run.folder)
-    same = {"variant": run.options["variant"], "seeds": list(run.options["seeds"])}
-    for name, value in same.items():
-        if record.get(name) != value:
+    same = ("variant", "seeds", "evaluate_every", "evaluation_episodes")
+    wanted = {name: run.options[name] for name in same if name in run.options}
+    found = {**record.get("hyperparameters", {}), **record}
+    for name, value in {**wanted, **_hyperparameters(run)}.items():
+        text = json.dumps(found.get(name))
+        if name in found and text != json.dumps(value):
             raise InputError(
-                f"{run.folder} holds a run with {name} {record.get(name)}, wanted is {value}: "
-                "give --out another folder"
-            )
-    for name, value in run.options["set"].items():
-        text = json.dumps(record["hyperparameters"].get(name))
-        if text != json.dumps(_as_recorded(run.algorithm, name, value)):
-            raise InputError(
-                f"{run.folder} holds a run with {name}={text}, wanted is {value}: "
+                f"{run.folder} holds a run with {name}={text}, wanted is {json.dumps(value)}: "
                 "give --out another folder"
             )
     finished = runs.finished_steps(run.folder)
-    wanted = int(run.options["steps"])
-    return State.DONE if finished is not None and finished >= wanted else State.INTERRUPTED
+    enough = finished is not None and finished >= int(run.options["steps"])
+    return State.DONE if enough else State.INTERRUPTED
 
 
-def _as_recorded(algorithm: str, name: str, value: Any) -> Any:
-    from td7.algorithms import algorithm as chosen
-    from td7.configs import parse_as
+def _hyperparameters(run: Planned) -> dict[str, Any]:
+    """All of a run's."""
+    from td7.algorithms import algorithm
+    from td7.configs import with_values
 
-    return parse_as(chosen(algorithm).config, name, value)
+    chosen = algorithm(run.algorithm)
+    given = chosen.offline if "dataset" in run.options else {}
+    own = {**(given or {}), **run.options["set"], **variant(run.options["variant"]).settings}
+    config = with_values(chosen.config, own)
+    if "env" in run.options:
+        config = config.for_task(Task(run.options["env"]))
+    return asdict(config)
 
 
 def fraction(run: Planned) -> float:
