@@ -140,6 +140,18 @@ def test_a_time_step_is_storing_updating_acting() -> None:
         assert torch.allclose(a, b, rtol=1e-14)
 
 
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_compiling_is_told_once(mode: str) -> None:
+    said: list[str] = []
+    engine = build(mode, "cpu")
+    engine._say = said.append
+    engine.step(*(np.zeros((3, n), np.float32) for n in (LAYOUT.width, 5, 2)), [])
+    assert said == []  # not before the first update
+    run(engine, [3, 3, 3])
+    assert len(said) == (mode == "compiled")
+
+
 def test_without_a_compiler_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no\ncompiler found")

@@ -185,7 +185,7 @@ def test_other_hyperparameters_need_another_folder(finished: Path) -> None:
     with pytest.raises(InputError, match="holds a run with batch_size=8, wanted is 9"):
         state(run)
     (run,) = plan(request(set={}), finished, Path())  # the row as the paper has it
-    with pytest.raises(InputError, match="holds a run with .*, wanted is .*: give --out another"):
+    with pytest.raises(InputError, match=r"holds a run with .*, wanted is .*: give --out another"):
         state(run)
 
 

@@ -527,19 +527,26 @@ def test_without_a_terminal_progress_is_lines_on_stderr(
     assert f"[5] 20 steps, evaluation {mean:,.1f}" in last
 
 
-def status(seconds: float = 10.0, counted: str = "steps") -> Status:
+def status(
+    seconds: float = 10.0,
+    counted: str = "steps",
+    learning: tuple[float, int] | None = (5.0, 100),
+) -> Status:
     members = [
         MemberStatus(0, 50, 20, "training", 12.5, 3.0),
         MemberStatus(1, 100, 70, "finished", None, -np.inf),
     ]
-    return Status("td7 Toy", counted, 100, seconds, 50, members)
+    return Status("td7 Toy", counted, 100, seconds, 50, learning, members)
 
 
 def test_status_by_hand() -> None:
     assert status().fraction == 0.75
-    assert status().rate == 10.0  # 100 of the 150 steps are this process's, in 10 s
+    assert status().rate == 10.0  # 50 of the 150 steps were in the 5 s since updates began
     assert status().remaining == 5.0
-    assert status(seconds=0.0).remaining is None
+    assert status(seconds=5.0).remaining is None
+    # Before that, 100 of the 150 are this process's, in 10 s; the others will take longer.
+    assert status(learning=None).rate == 10.0
+    assert status(learning=None).remaining is None
     given: list[float | None] = [None, 5.4, 65, 3_700]
     assert [duration(s) for s in given] == ["?", "5s", "1m05s", "1h01m"]
 

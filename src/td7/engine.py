@@ -32,6 +32,7 @@ LONG_UNIT = 50  # in a graph, where all members have so many to make
 AHEAD = 2  # units that may be waiting for the device; more would make new episodes wait
 
 MODES = ("eager", "compiled", "graph")
+COMPILES = "compiling updates: a minute or so the first time, seconds where they were before"
 
 
 class Slot(NamedTuple):
@@ -164,6 +165,7 @@ class Engine:
         seeds: Sequence[int],
         mode: str = "eager",
         warn: Callable[[str], None] = print,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.learner = learner
         self.replay = replay
@@ -191,6 +193,8 @@ class Engine:
             self._inbox_host = torch.zeros(self._inbox.shape, pin_memory=True)
         self._outbox = torch.zeros(members, layout.action_dim, device=like.device)
 
+        self._say, self._news = say, ""  # to be told before the first update
+
         self._update_stage: Callable[..., Any] = self._update
         self._draw_stage: Callable[..., Any] = self._draw
         self._write_stage: Callable[..., Any] = self._write
@@ -210,6 +214,7 @@ class Engine:
             self._look_stage = _compiled(self._look_for_faults)
             self._store_stage = _compiled(self._store)
             self._act_stage = _compiled(self._act)
+            self._news = COMPILES
         self._programs: dict[Hashable, Program] = {}
         self._ahead: deque[torch.cuda.Event] = deque()
 
@@ -316,6 +321,7 @@ class Engine:
             self._act_stage()
 
     def _updates(self, slots: Sequence[Slot]) -> None:
+        self._tell()
         for slot in slots:
             if slot.members:
                 whose = None
@@ -323,6 +329,11 @@ class Engine:
                     whose = self._mask(slot.actors)
                 self._update_stage(Turn(self._mask(slot.members), slot.actors is not None, whose))
         self._look_stage()
+
+    def _tell(self) -> None:
+        if self._news:
+            self._say(self._news)
+            self._news = ""
 
     def _mask(self, members: Sequence[int]) -> Tensor | None:
         """[S]; None where all are meant, which saves the masking."""
@@ -375,6 +386,8 @@ class Engine:
         """The work as one CUDA graph, captured the first time."""
         name = (work.__name__, *(slot.actors is not None for slot in slots))
         if name not in self._programs:
+            if slots:
+                self._tell()
             self._programs[name] = self._capture(work, slots)
         program = self._programs[name]
         if len(self._ahead) >= AHEAD:

@@ -36,8 +36,9 @@ class Status:
     title: str
     counted: str  # what a step is: "steps" of the task or, with given data, "updates"
     target: int  # steps, a seed
-    seconds: float  # since this process started training
+    seconds: float  # since this process started
     steps_before: int  # of all seeds, done before this process
+    learning: tuple[float, int] | None  # since when, and at how many steps; None: not yet
     members: Sequence[MemberStatus]
 
     @property
@@ -46,15 +47,19 @@ class Status:
 
     @property
     def rate(self) -> float:
-        """Steps of all seeds a second."""
-        done = sum(m.steps for m in self.members) - self.steps_before
-        return done / self.seconds if self.seconds > 0 else 0.0
+        """Steps of all seeds a second, since updates began: before them, steps are much faster."""
+        since, before = self.learning or (0.0, self.steps_before)
+        seconds = self.seconds - since
+        done = sum(m.steps for m in self.members) - before
+        return done / seconds if seconds > 0 else 0.0
 
     @property
     def remaining(self) -> float | None:
-        """Seconds to go, at the rate so far."""
+        """Seconds to go, at the rate so far; None: nobody knows yet."""
         left = self.target * len(self.members) - sum(m.steps for m in self.members)
-        return left / self.rate if self.rate > 0 else None
+        if left == 0:
+            return 0.0
+        return left / self.rate if self.learning and self.rate > 0 else None
 
 
 class Progress(Protocol):

@@ -193,6 +193,7 @@ class Training(ABC):
                 config.seeds,
                 config.engine,
                 warn=progress.warn,
+                say=progress.say,
             )
             self.members = [Member(seed) for seed in config.seeds]
             # The initial policies are the first checkpoints.
@@ -206,6 +207,7 @@ class Training(ABC):
         self._updates_before = list(self.engine.updates)
         self._learned: tuple[float, int] | None = None  # when, updates of all seeds
         self._steps_before = sum(member.steps for member in self.members)
+        self._learning: tuple[float, int] | None = None  # since when, at how many steps
         self._started = self._last_snapshot = time.monotonic()
 
     def run(self) -> None:
@@ -237,6 +239,9 @@ class Training(ABC):
 
         Of the second half of the steps, so that neither exploring at random nor compiling counts.
         """
+        if self._learning is None and self.engine.updates != self._updates_before:
+            steps = sum(member.steps for member in self.members)
+            self._learning = time.monotonic() - self._started, steps
         now, updates = self._learning_clock(), sum(self.engine.updates)
         if self._learned is None:
             if self._is_under_way():
@@ -457,6 +462,7 @@ class Training(ABC):
             target=self.config.steps,
             seconds=time.monotonic() - self._started,
             steps_before=self._steps_before,
+            learning=self._learning,
             members=[self._member_status(m) for m in range(len(self.members))],
         )
 
