@@ -146,7 +146,8 @@ def test_compiling_is_told_once(mode: str) -> None:
     said: list[str] = []
     engine = build(mode, "cpu")
     engine._say = said.append
-    engine.step(*(np.zeros((3, n), np.float32) for n in (LAYOUT.width, 5, 2)), [])
+    rows, states, noise = (np.zeros((3, n), np.float32) for n in (LAYOUT.width, 5, 2))
+    engine.step(rows, states, noise, [])
     assert said == []  # not before the first update
     run(engine, [3, 3, 3])
     assert len(said) == (mode == "compiled")

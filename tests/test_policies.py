@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -128,6 +129,44 @@ def test_shapes_other_than_vectors() -> None:
     np.testing.assert_allclose(policy.predict(np.zeros((3, 2)))[0], [[0.0, 3.0]])
     assert policy.predict(np.zeros((7, 3, 2)))[0].shape == (7, 1, 2)
     assert policy.predict(np.zeros((3, 2), np.uint8))[0].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("observation", "told"),
+    [
+        ([np.nan, 0.0], "Plain-v0: an observation is not finite"),
+        ([0.0, -np.inf], "Plain-v0: an observation is not finite"),
+        ([1e300, 0.0], "Plain-v0: an observation is not finite"),
+        ([[1.0], [1.0, 2.0]], "Plain-v0: an observation is not of numbers"),
+        (["a", "b"], "Plain-v0: an observation is not of numbers"),
+    ],
+)
+def test_what_no_policy_can_act_on_is_refused(observation: Any, told: str) -> None:
+    """A motor is not to be given NaN."""
+    network = Network({"state": 2}, (Layer("action", ("state",), 1, activation="tanh"),))
+    weights = {
+        "action.weight": np.ones((2, 1), np.float32),
+        "action.bias": np.zeros(1, np.float32),
+    }
+    spec = TaskSpec(Task("Plain-v0"), (2,), (1,), (-1.0,), (1.0,), None)
+    policy = Policy(spec, network, flatten(Layout.of(network), weights), NOISE)
+    with pytest.raises(InputError) as refused:
+        policy.predict(observation)
+    assert str(refused.value) == told
+    assert policy.predict([0.0, 0.0])[0].tolist() == [0.0]
+
+
+def test_whole_numbers_and_a_single_one() -> None:
+    """Of an action space without dimensions, in 0..4: tanh 0.4 is 2 + 2 * 0.4, rounded."""
+    network = Network({"state": 1}, (Layer("action", ("state",), 1, activation="tanh"),))
+    weights = {"action.weight": np.zeros((1, 1)), "action.bias": np.array([np.arctanh(0.4)])}
+    flat = flatten(Layout.of(network), weights)
+    for dtype, expected in (("int64", 3), ("float32", np.float32(2.8))):
+        spec = TaskSpec(Task("Knob-v0"), (1,), (), (0.0,), (4.0,), None, dtype)
+        action, _ = Policy(spec, network, flat, NOISE).predict([0.0])
+        assert action.shape == ()
+        assert action.dtype == dtype
+        assert action == expected
 
 
 def test_bounds_that_float32_cannot_hold() -> None:

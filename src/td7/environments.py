@@ -90,6 +90,7 @@ class Environment:
             action_low=low,
             action_high=high,
             time_limit=env.spec.max_episode_steps if env.spec else None,
+            action_dtype=str(actions.dtype),
         )
         self._state_dtype: type[np.floating[Any]] = (
             np.float64 if states.dtype == np.float64 else np.float32
@@ -260,6 +261,8 @@ def _box(task: Task, kind: str, env: gymnasium.Env[Any, Any]) -> Box:
     if not isinstance(space, Box):
         given = type(space).__name__
         raise InputError(f"task {task.id!r} has a {given} {kind} space; allowed: a Box")
+    if 0 in space.shape:
+        raise InputError(f"task {task.id!r} has an {kind} of no numbers, {space.shape}")
     return space
 
 

@@ -34,6 +34,7 @@ class Policy:
         self.actor = Actor(network, flat)  # actions in [-1, 1]
         self._map = ActionMap(spec.action_low, spec.action_high)
         self._low, self._high = _float32_bounds(spec.action_low, spec.action_high)
+        self._dtype = np.dtype(spec.action_dtype)
         self._random = np.random.default_rng()
 
     def predict(
@@ -42,13 +43,18 @@ class Policy:
         state: None = None,
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], None]:
+    ) -> tuple[NDArray[Any], None]:
         """The task's own action(s) for one observation or a batch; there is no hidden state.
 
+        They are float32, or the whole numbers of a task that has them.
         Not deterministic: as it explored in training.
         """
         del state, episode_start
-        observations = np.asarray(observation)
+        try:
+            with np.errstate(over="ignore"):
+                observations = np.asarray(observation).astype(self.flat.dtype)
+        except (ValueError, TypeError):
+            raise InputError(f"{self.spec.task.id}: an observation is not of numbers") from None
         own, single = self.spec.state_shape, observations.ndim - len(self.spec.state_shape)
         if observations.shape[single:] != own or single not in (0, 1):
             raise InputError(
@@ -56,14 +62,19 @@ class Policy:
                 f"given {observations.shape}"
             )
         batch = observations.shape[:single]
-        states = observations.reshape(*batch, self.spec.state_dim)
+        states = observations.reshape((*batch, self.spec.state_dim))
+        if not np.isfinite(states).all():
+            raise InputError(f"{self.spec.task.id}: an observation is not finite")
         if deterministic:
             action = self.actor(states)
         else:
             noise = self._random.standard_normal((*batch, self.spec.action_dim))
             action = self.actor.explore(states, noise, self.exploration)
-        task_action = self._map.to_task(action).astype(np.float32).clip(self._low, self._high)
-        return task_action.reshape(*batch, *self.spec.action_shape), None
+        shape = (*batch, *self.spec.action_shape)
+        task_action = self._map.to_task(action)
+        if self._dtype.kind != "f":
+            return np.rint(task_action).astype(self._dtype).reshape(shape), None
+        return task_action.astype(np.float32).clip(self._low, self._high).reshape(shape), None
 
 
 def _float32_bounds(low: Sequence[float], high: Sequence[float]) -> tuple[Float32, Float32]:
@@ -134,4 +145,6 @@ def load(path: str | Path, seed: int | None = None) -> Policy:
 
 def _spec(data: Mapping[str, Any]) -> TaskSpec:
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-    return TaskSpec(**{**data, **lists, "task": Task(**data["task"])})
+    spec = TaskSpec(**{**data, **lists, "task": Task(**data["task"])})
+    np.dtype(spec.action_dtype)  # raises if there is none of that name
+    return spec

@@ -40,6 +40,7 @@ class TaskSpec:
     action_low: tuple[float, ...]  # the task's own bounds, one number a dimension
     action_high: tuple[float, ...]
     time_limit: int | None  # environment steps an episode, if the task has a limit
+    action_dtype: str = "float32"  # of the task's own actions; whole numbers are rounded to
 
     @property
     def state_dim(self) -> int:
