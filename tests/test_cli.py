@@ -144,6 +144,9 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", *ENV, "--seeds", "1.5"], "seeds takes 0-9 or 0,3,7, given '1.5'"),
         (["train", *ENV, "--seeds", "1-"], "seeds takes 0-9 or 0,3,7, given '1-'"),
         (["train", *ENV, "--seeds", ""], "seeds takes 0-9 or 0,3,7, given ''"),
+        (["train", *ENV, "--seeds", "0-1_000"], "seeds takes 0-9 or 0,3,7"),
+        (["train", *ENV, "--seeds", "0-99999999999"], "0-99999999999 are more than 1,000 at once"),
+        (["train", *ENV, "--workers", "1001"], "workers must be at most 1,000, given 1001"),
         (["train", *ENV, "--set", "batch_sise=5"], "did you mean 'batch_size'?"),
         (["train", *ENV, "--set", "batch_size"], "--set takes field=value, given 'batch_size'"),
         (["train", *ENV, "--set", "batch_size="], "batch_size takes a whole number, given ''"),
@@ -170,6 +173,51 @@ def test_bad_words_get_one_line(
 ) -> None:
     assert told in failing(*arguments)
     assert everything(folder) == {}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 9 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried 9 GiB"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    error: Exception, folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("td7.lockstep.LockstepTraining.__init__", too_large)
+    told = failing("train", "td3", *ENV, "--steps", "20", status=1)
+    assert told.startswith("out of memory (")
+    assert told.endswith("fewer seeds at once, smaller networks or a smaller replay take less")
+
+
+def test_other_errors_are_not_hidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("td7.lockstep.LockstepTraining.__init__", broken)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        main(["train", "td3", *ENV, "--steps", "20", "--quiet"])
+
+
+def test_a_task_beside_the_user_is_found(folder: Path) -> None:
+    """By `td7` as by `python -m td7`."""
+    (folder / "plant_here.py").write_text(
+        "import gymnasium, toys\ngymnasium.register('Plant-v0', toys.Point, max_episode_steps=10)\n"
+    )
+    script = "import sys; sys.path.remove(''); from td7.cli import main; sys.exit(main())"
+    words = ["train", "td3", "--env", "plant_here:Plant-v0", "--steps", "15", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, "--set", "random_steps=100"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_cuda_is_told(folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,6 +770,8 @@ def test_bench_measures_on_each_device(
         (["--device", "cpu,cpu"], "device cpu is given twice"),
         (["--device", "cpu", "--engines", "graph"], "engine graph needs a CUDA device"),
         (["--seconds", "soon"], "seconds takes a number"),
+        (["--seconds", "-1"], "seconds must be more than 0, given -1"),
+        (["--out", "/proc/x"], "cannot write to /proc/x: "),
         (["--steps", "30", "--algorithms", "td7,cql"], "steps=30: cql learns from data"),
     ],
 )

@@ -610,6 +610,12 @@ def test_an_action_space_must_be_a_box(space: Space[Any] | None, register: Regis
     assert message.endswith(f" has a {type(space).__name__} action space; allowed: a Box")
 
 
+@pytest.mark.parametrize("kind", ["action", "observation"])
+def test_a_space_of_no_numbers(kind: str, register: Register) -> None:
+    message = refused(register(**{f"{kind}_space": Box(-1, 1, (3, 0))}))
+    assert message.endswith(f" has an {kind} of no numbers, (3, 0)")
+
+
 @pytest.mark.parametrize("space", [Discrete(2), Dict(a=Box(-1, 1)), Tuple([Box(-1, 1)])])
 def test_an_observation_space_must_be_a_box(space: Space[Any], register: Register) -> None:
     message = refused(register(observation_space=space))

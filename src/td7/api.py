@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
+MOST_SEEDS = MOST_WORKERS = 1_000  # more is a slip of the finger
 WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 ms saved in each
 
 
@@ -529,6 +530,8 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 raise InputError(f"seeds {part.strip()} runs backwards")
+            if last - first >= MOST_SEEDS:
+                raise InputError(f"seeds {part.strip()} are more than {MOST_SEEDS:,} at once")
             seeds.extend(range(first, last + 1))
     else:
         items = [given] if isinstance(given, int) else given
@@ -589,7 +592,10 @@ def choose_workers(given: str, device: str, seeds: int) -> int:
     if given == "auto":
         spare = max(1, len(own_cores()) - 1)
         return min(seeds + 5, spare) if device == "cuda" else 0
-    return _count("workers", given, at_least=0)
+    workers = _count("workers", given, at_least=0)
+    if workers > MOST_WORKERS:
+        raise InputError(f"workers must be at most {MOST_WORKERS:,}, given {given}")
+    return workers
 
 
 def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby, product
@@ -49,9 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a full disk, say
         return _failed(error, 1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
+            raise
+        return _failed(f"out of memory ({one_line(error)[:120]}); {_TAKES_LESS}", 1)
+
+
+_NO_MEMORY = "out of memory|allocate memory"  # what PyTorch says of a GPU, and of a CPU
+_TAKES_LESS = "fewer seeds at once, smaller networks or a smaller replay take less"
 
 
 def _run(words: Sequence[str]) -> int:
+    # A task in a module beside the user is found, as with `python -m td7`.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     parser, commands = _parser(words)
     if not words:
         parser.print_help()
@@ -620,6 +632,8 @@ def _bench(options: argparse.Namespace) -> int:
     seeds = numbers("seeds", options.seeds)
     rows = numbers("rows", options.rows)
     seconds = parse("seconds", options.seconds, float)
+    if seconds <= 0:
+        raise InputError(f"seconds must be more than 0, given {options.seconds}")
     steps = parse("steps", options.steps, int)
     for name in names:
         if steps and not algorithm(name).online:
@@ -629,7 +643,10 @@ def _bench(options: argparse.Namespace) -> int:
         print(text, file=sys.stderr, flush=True)
 
     folder = Path(options.out)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
     file = folder / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     data: dict[str, Any] = {"machine": bench.machine(devices), "results": [], "end_to_end": []}
     for (task, spec), name in product(zip(tasks, specs, strict=True), names):
