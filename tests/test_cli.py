@@ -438,7 +438,8 @@ def test_a_fault_while_running_is_status_1(folder: Path, failing: Says) -> None:
     given = [*ENV, "--steps", "50", "--quiet", "--seeds", "7", "--out", "run"]
     told = failing("train", *given, "--env-kwargs", "fault=raise", "at=3", status=1)
     where = "seed 7, evaluation at step 0"
-    assert told == f"{where}: the environment raised ValueError: the motor is on fire"
+    fault = "the environment raised ValueError: the motor is on fire"
+    assert told == f"{where}: {fault} (run/error.txt has its traceback)"
 
 
 def test_a_disk_that_fails_is_status_1(

@@ -1,5 +1,6 @@
 """Episodes and evaluations as pure tasks; workers that fail, die, end."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -18,8 +19,10 @@ import pytest
 import td7
 import toys
 from folders import SMALL, words
+from td7 import runs
 from td7.actors import Actor
 from td7.algorithms.td7 import TD7, TD7Config
+from td7.cli import main
 from td7.collection import (
     AnyTask,
     Done,
@@ -36,8 +39,9 @@ from td7.collection import (
 )
 from td7.configs import with_values
 from td7.environments import describe, make
-from td7.errors import RunError
+from td7.errors import InputError, RunError
 from td7.evaluation import evaluate
+from td7.files import Seal, write
 from td7.streams import Stream, derived_seed, generator
 from td7.training import Stopped
 from td7.types import AnyFloat, Exploration, Task
@@ -259,6 +263,7 @@ def faulty(fault: str) -> Task:
 
 FAULTS = [
     ("raise", "the environment raised ValueError: the motor is on fire"),
+    ("exit", "the environment raised SystemExit: 3"),
     ("state", "step 3: the environment gave a non-finite observation (dim 0)"),
     ("reward", "step 3: the environment gave a non-finite reward (inf)"),
 ]
@@ -290,25 +295,99 @@ def test_a_fault_in_a_worker_is_the_same_line(
     assert str(caught.value).startswith("seed 7, episode 2")
     assert str(caught.value).endswith(told)
     assert "\n" not in str(caught.value)
-    assert "Traceback" in capfd.readouterr().err  # the worker tells where; the parent cannot
+    with pytest.raises(RunError) as here:
+        Player(faulty(fault), NETWORK).run(episode(7, 2))
+    assert str(caught.value) == str(here.value)
+    assert caught.value.details == here.value.details
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize(("fault", "told"), FAULTS)
+def test_a_fault_ends_the_run_in_one_line(
+    tmp_path: Path,
+    fault: str,
+    told: str,
+    workers: int,
+    checkpoints: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What an environment raised is told in full in the run folder, and nowhere else."""
+    run = tmp_path / "run"
+    given = ["--env", "toys:Point-v0", "--env-kwargs", f"fault={fault}", "at=3", "--seeds", "4"]
+    given += ["--steps", "100", "--workers", str(workers), "--quiet", "--out", str(run)]
+    assert main(["train", *given, "--set", *words({**SMALL, "checkpoints": checkpoints})]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("td7: seed 4, ")
+    if fault in ("raise", "exit"):
+        assert line.endswith(f"{told} ({run / 'error.txt'} has its traceback)")
+        details = (run / "error.txt").read_text()
+        assert details.startswith("Traceback (most recent call last):\n")
+        assert f'File "{toys.__file__}"' in details
+        assert {"raise": "is on fire", "exit": "SystemExit: 3"}[fault] in details.splitlines()[-1]
+    else:
+        assert line.endswith(told)
+        assert not (run / "error.txt").exists()
+    assert not worker_pids()
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_a_run_that_goes_on_has_no_traceback_of_before(
+    tmp_path: Path, checkpoints: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    settings = {**SMALL, "checkpoints": checkpoints}
+    monkeypatch.setattr(toys.Point, "reset", lambda *_, **__: sys.exit())
+    with pytest.raises(RunError, match=r"raised SystemExit: SystemExit \(.*error\.txt has its"):
+        td7.train(env="toys:Point-v0", steps=40, set=settings, out=str(run), quiet=True)
+    assert (run / "error.txt").exists()
+    monkeypatch.undo()
+    td7.resume(run, quiet=True)
+    assert (run / "finished.json").exists()
+    assert not (run / "error.txt").exists()
+
+
+def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> Seal:
+        if path.name == "error.txt":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(runs, "write", full)
+    with pytest.raises(RunError, match=r"ValueError: the motor is on fire$"):
+        td7.train(env="toys:Faulty-v0", steps=40, set=SMALL, out=str(tmp_path / "run"), quiet=True)
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_an_interrupt_is_not_the_environments(
+    tmp_path: Path, checkpoints: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(toys.Point, "step", interrupted)
+    settings = {**SMALL, "checkpoints": checkpoints}
+    with pytest.raises(KeyboardInterrupt):
+        td7.train(
+            env="toys:Point-v0", steps=40, set=settings, out=str(tmp_path / "run"), quiet=True
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_fault_ends_the_run_in_one_line(tmp_path: Path, workers: int) -> None:
-    with pytest.raises(RunError) as caught:
-        td7.train(
-            env="toys:Point-v0",
-            env_kwargs={"fault": "state", "at": 3},
-            seeds=[4],
-            steps=100,
-            set=SMALL,
-            workers=workers,
-            quiet=True,
-            out=str(tmp_path / "run"),
-        )
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("seed 4, ")
-    assert not worker_pids()
+def test_a_task_that_cannot_be_made_again_is_one_line(
+    workers: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that a run has made already to look at it."""
+    chosen = executor(Task("toys:Point-v0", {"wheels": 4}), NETWORK, workers)
+    try:
+        with pytest.raises(InputError, match=r"^task 'toys:Point-v0' cannot be made with"):
+            collect(chosen, [episode()])
+    finally:
+        chosen.close()
+    assert capfd.readouterr().err == ""
 
 
 # Workers

@@ -571,6 +571,7 @@ def test_nonsense_is_an_unknown_task(id: str) -> None:
         ("raise RuntimeError('two\\nlines')", "two lines"),
         ("def", "invalid syntax"),
         ("raise KeyError", "KeyError"),
+        ("import sys; sys.exit(3)", "3"),
     ],
 )
 def test_a_module_that_cannot_be_imported(
@@ -654,6 +655,13 @@ def test_bad_options(kwargs: dict[str, Any], told: str, register: Register) -> N
     message = refused(Task(register().id, kwargs))
     assert message.startswith("task 'Td7Test0-v0' cannot be made with {'")
     assert message.endswith(told)
+
+
+def test_a_constructor_that_exits(register: Register) -> None:
+    def exits(**_: Any) -> Any:
+        raise SystemExit
+
+    assert refused(register(exits)).endswith("cannot be made: SystemExit")
 
 
 def test_a_task_that_draws_nothing(register: Register) -> None:

@@ -19,7 +19,7 @@ from td7 import lockstep, stepping
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.configs import with_values
 from td7.engine import Engine
-from td7.environments import make
+from td7.environments import describe, make
 from td7.errors import RunError
 from td7.lockstep import LockstepTraining
 from td7.replay import Replay
@@ -209,11 +209,32 @@ def test_an_environment_that_does_not_repeat_itself_is_said(
 
 @pytest.mark.parametrize(("workers", "spins"), [("0", False), ("3", False), ("3", True)])
 def test_what_an_environment_raises_is_one_line(
-    tmp_path: Path, workers: str, spins: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    workers: str,
+    spins: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
     with pytest.raises(RunError, match=r"seed 0, episode 0: .* ValueError: the motor is on fire"):
         train(tmp_path / "run", workers=workers, env_kwargs={"fault": "raise", "at": 1})
+    assert capfd.readouterr().err == ""
+    assert "in step\n" in (tmp_path / "run" / "error.txt").read_text()
+
+
+@pytest.mark.parametrize("spins", [False, True])
+def test_a_traceback_longer_than_a_pipe_arrives(spins: bool) -> None:
+    """A stepping process must not wait for the learner while that waits for it."""
+    task = Task("toys:Point-v0", {"fault": "long", "at": 1})
+    spec = describe(task)
+    live = Live(0, True, np.zeros((0, 2), np.float32))
+    steps = stepping.stepper(task, [0], [live], spec, 1, spins=spins)
+    try:
+        with pytest.raises(RunError, match="seed 0, episode 0: the environment raised") as caught:
+            steps.step(steps.now().row[:, :2], [True])
+    finally:
+        steps.close()
+    assert len(caught.value.details) > 1_000_000
 
 
 @pytest.mark.parametrize("spins", [False, True])

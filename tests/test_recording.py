@@ -1,7 +1,9 @@
 """`td7 dataset`: what a run did or can do, in D4RL's layout, against plain loops over the task."""
 
 import csv
+import errno
 import json
+import os
 import re
 import shutil
 import signal
@@ -684,6 +686,18 @@ def test_a_run_that_learned_from_data_has_no_replay_of_its_own(
     path.write_text(json.dumps({**record, "dataset": {"source": "x.hdf5"}}))
     told = failing(*words_of(spoilt, "replay", 5))
     assert told == f"{spoilt} learned from given data and collected none"
+    assert everything(here) == {}
+
+
+def test_a_full_disk_is_told_with_the_file(
+    only: Path, here: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    told = failing(*words_of(only, "expert", 9, "--out", "some.hdf5"), status=1)
+    assert told == "[Errno 28] No space left on device: 'some.hdf5'"
     assert everything(here) == {}
 
 

@@ -412,7 +412,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(
     file = tmp_path / "file"
     write(file, b"before")
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=f"No space left on device: '{file}'"):
         write(file, b"after")
     assert file.read_bytes() == b"before"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -455,6 +455,28 @@ def test_a_full_disk_ends_a_run_in_one_line_and_it_can_be_resumed(
     assert told.startswith(f"cannot write to {run}: No space left on device")
     assert f"`td7 resume {run}`" in told
     assert "\n" not in told
+    monkeypatch.undo()
+    td7.resume(run, quiet=True)
+    assert differences(contents(run), contents(finished)) == []
+
+
+@pytest.mark.parametrize("where", ["state.safetensors", "manifest.json", ".npy"])
+def test_a_full_disk_at_the_first_snapshot_promises_none(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    run = tmp_path / "run"
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if target.name.endswith(where):
+            full_disk()
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(RunError) as caught:
+        train(run, 80)
+    told = f"there is no snapshot yet, `td7 resume {run}` starts anew"
+    assert str(caught.value) == f"cannot write to {run}: No space left on device; {told}"
     monkeypatch.undo()
     td7.resume(run, quiet=True)
     assert differences(contents(run), contents(finished)) == []

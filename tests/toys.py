@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from typing import Any
 
 import gymnasium
@@ -19,8 +20,8 @@ class Point(gymnasium.Env[Array, Array]):
     action_space = Box(np.array([-1.0, -2.0]), np.array([3.0, 2.0]), dtype=np.float64)
 
     def __init__(self, fault: str = "", at: int = 3) -> None:
-        self._fault = fault  # "raise", "state", "reward" or "kill", at step `at` of an episode
-        self._at = at
+        self._fault = fault  # "raise", "long", "exit", "state", "reward" or "kill"
+        self._at = at  # the step of an episode
         self._x = np.zeros(2)
         self._steps = 0
 
@@ -38,6 +39,10 @@ class Point(gymnasium.Env[Array, Array]):
         if self._fault and self._steps == self._at:
             if self._fault == "raise":
                 raise ValueError("the motor\nis on fire")
+            if self._fault == "long":
+                raise ValueError("fire! " * 200_000)
+            if self._fault == "exit":
+                sys.exit(3)
             if self._fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self._fault == "state":

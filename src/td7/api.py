@@ -19,7 +19,7 @@ import pandas as pd
 from td7 import policies, runs
 from td7.configs import check, hyper, named, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make
-from td7.errors import InputError, unknown
+from td7.errors import InputError, RunError, unknown
 from td7.evaluation import evaluate as play
 from td7.processes import own_cores
 from td7.types import RowLayout, Task, TaskSpec
@@ -480,6 +480,8 @@ def _run(
             training.run()
         finally:
             training.close()
+    except RunError as error:
+        raise runs.with_details_kept(error, path) from error.__cause__
     finally:
         torch.set_num_threads(threads_before)
         shown.close()

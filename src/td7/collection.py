@@ -5,7 +5,6 @@ or how often: a task lost in a crash is simply given again.
 """
 
 import time
-import traceback
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -17,7 +16,7 @@ import numpy as np
 from td7.actors import Actor
 from td7.architectures import Network
 from td7.environments import Environment, make, own_words
-from td7.errors import RunError
+from td7.errors import InputError, RunError
 from td7.evaluation import check_finite, evaluate
 from td7.processes import Script, death, end, start
 from td7.streams import Stream, derived_seed, generator
@@ -225,8 +224,8 @@ class Pool:
                 answer = worker.connection.recv()
             except (EOFError, OSError):
                 raise death(worker, "" if worker.task is None else str(worker.task)) from None
-            if isinstance(answer, str):
-                raise RunError(answer)
+            if isinstance(answer, Exception):
+                raise answer
             worker.task = None
             results.append(answer)
         self._dispatch()
@@ -245,17 +244,16 @@ class Pool:
 
 
 def _work(connection: Connection, task: Task, network: Network, script: Script) -> None:
-    """A worker process: tasks in, results out, until the pipe closes."""
+    """A worker process: tasks in, results or what went wrong out, until the pipe closes."""
     script.make_known(task)
     player = Player(task, network)
     try:
         while True:
             request = connection.recv()
             try:
-                answer: Done | str = player.run(request)
-            except RunError as error:
-                traceback.print_exc()
-                answer = str(error)
+                answer: Done | Exception = player.run(request)
+            except (RunError, InputError) as error:
+                answer = error
             connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         player.close()

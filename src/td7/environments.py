@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -159,7 +160,8 @@ def make(task: Task, *, render: bool = False) -> Environment:
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         message = f"task {task.id!r} needs what is not installed: {_told(error)}"
         raise InputError(message) from error
-    except Exception as error:  # a task's constructor is foreign code: it may raise anything
+    # A task's constructor is foreign code: it may raise anything, or mean to exit.
+    except (Exception, SystemExit) as error:
         given = f" with {one_line(task.kwargs)}" if task.kwargs else ""
         message = f"task {task.id!r} cannot be made{given}: {_told(error)}"
         raise InputError(message) from error
@@ -211,7 +213,7 @@ def _registered(task: Task) -> EnvSpec:
     if colon:
         try:
             importlib.import_module(module)
-        except Exception as error:  # foreign code again
+        except (Exception, SystemExit) as error:  # foreign code again
             message = f"task {task.id!r}: module {module!r} cannot be imported: {_told(error)}"
             raise InputError(message) from error
     if id in gymnasium.registry:
@@ -280,7 +282,7 @@ def _check_bounds(task: Task, low: tuple[float, ...], high: tuple[float, ...]) -
         )
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """What an error says, in one line."""
     # Gymnasium wraps a constructor's TypeError and appends every option it has to the message.
     if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
@@ -290,12 +292,15 @@ def _told(error: Exception) -> str:
 
 @contextmanager
 def own_words(where: str) -> Iterator[None]:
-    """Whatever an environment raises, as one line that says where."""
+    """Whatever an environment raises, as one line that says where, with the traceback beside it.
+
+    `sys.exit` is no better a way to end someone else's run; only KeyboardInterrupt and
+    `collection.Abandoned` are not the environment's.
+    """
     try:
         yield
-    except RunError:
+    except (RunError, InputError):
         raise
-    except Exception as error:
-        raise RunError(
-            f"{where}: the environment raised {type(error).__name__}: {one_line(error)}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        message = f"{where}: the environment raised {type(error).__name__}: {one_line(error)}"
+        raise RunError(message, "".join(traceback.format_exception(error))) from error

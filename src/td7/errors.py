@@ -9,7 +9,14 @@ class InputError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A fault while running; the message says which seed, where and what; the exit status is 1."""
+    """A fault while running; the message says which seed, where and what; the exit status is 1.
+
+    `details` is what one line cannot hold: the traceback of an environment that raised.
+    """
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:

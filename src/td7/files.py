@@ -62,8 +62,10 @@ def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
-    except BaseException:
+    except BaseException as error:
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say for which file
         raise
     sync_folder(path.parent)
     return sealing.seal()

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from td7 import __version__
-from td7.errors import InputError
+from td7.errors import InputError, RunError
 from td7.files import write, write_json
 
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 FINISHED = "finished.json"
+ERROR = "error.txt"
 
 
 Keep = Callable[[int, int, int], bool]  # of a row's first three columns
@@ -124,7 +125,9 @@ class RunFolder:
         write(self.path / "timings.csv", text.encode())
 
     def begin(self) -> None:
-        (self.path / FINISHED).unlink(missing_ok=True)
+        """What told how the run ended is no longer true."""
+        for name in (FINISHED, ERROR):
+            (self.path / name).unlink(missing_ok=True)
 
     def finish(self, steps: int) -> None:
         """The last thing that a run does."""
@@ -136,6 +139,18 @@ class RunFolder:
         for table in self.tables.values():
             table.close()
         self._lock.close()
+
+
+def with_details_kept(error: RunError, path: Path) -> RunError:
+    """The error that ended a run, its details in the run folder, which its line then names."""
+    if not error.details:
+        return error
+    file = path / ERROR
+    try:
+        write(file, error.details.encode(errors="backslashreplace"))
+    except OSError:  # the line matters more than what it would name
+        return error
+    return RunError(f"{error} ({file} has its traceback)", error.details)
 
 
 def kept_policies(path: Path, step: int) -> Path:

@@ -84,6 +84,10 @@ class Snapshots:
         self._prune()
         return final
 
+    def exist(self) -> bool:
+        """Whether one was ever finished."""
+        return bool(self._numbers())
+
     def load(self) -> Snapshot | None:
         """The newest good snapshot, or nothing if none was ever finished."""
         faults = []

@@ -6,7 +6,6 @@ No torch here: worker processes import this module.
 import os
 import platform
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from ctypes import c_byte, c_int64
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7.environments import make, own_words
-from td7.errors import RunError
+from td7.errors import InputError, RunError
 from td7.evaluation import check_finite
 from td7.processes import Script, Worker, death, end, own_cores, start
 from td7.streams import Stream, derived_seed, generator
@@ -244,7 +243,7 @@ class StepperPool(Stepper):
                 self._talk(worker, lambda w: w.connection.recv_bytes())
         if lines[:, FAILED].any():
             worker = self._workers[int(np.flatnonzero(lines[:, FAILED])[0])]
-            raise RunError(self._talk(worker, lambda w: w.connection.recv_bytes()).decode())
+            raise self._talk(worker, lambda w: w.connection.recv())
 
     def _check_alive(self) -> None:
         for worker in self._workers:
@@ -321,19 +320,18 @@ def _step_for(
     try:
         while True:
             request = desk.await_request(line, connection)
+            fault: Exception | None = None
             try:
                 stepper = stepper or StepperInProcess(task, seeds, live, desk.board())
                 stepper.advance() if request == ADVANCE else stepper.look()
-            except RunError as error:
-                traceback.print_exc()
+            except (RunError, InputError) as error:
+                fault = error
                 line[FAILED] = 1
-                if not desk.spins:
-                    connection.send_bytes(b"")
-                connection.send_bytes(str(error).encode())
-            else:
-                if not desk.spins:
-                    connection.send_bytes(b"")
             line[DONE] = line[ASKED]
+            if not desk.spins:
+                connection.send_bytes(b"")
+            if fault is not None:  # after DONE: a long one passes only while the learner reads
+                connection.send(fault)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         if stepper is not None:
             stepper.close()

@@ -224,9 +224,14 @@ class Training(ABC):
                 self.folder.finish(self.config.steps)
                 self.progress.show(self.status, final=True)
         except OSError as error:
+            path = self.folder.path
             raise RunError(
-                f"cannot write to {self.folder.path}: {error.strerror or error}; "
-                f"the last snapshot is kept, `td7 resume {self.folder.path}` goes on from it"
+                f"cannot write to {path}: {error.strerror or error}; "
+                + (
+                    f"the last snapshot is kept, `td7 resume {path}` goes on from it"
+                    if self.snapshots.exist()
+                    else f"there is no snapshot yet, `td7 resume {path}` starts anew"
+                )
             ) from error
         finally:
             self.close()
