@@ -48,16 +48,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk, say
-        return _failed(error, 1)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
-            raise
-        return _failed(f"out of memory ({one_line(error)[:120]}); {_TAKES_LESS}", 1)
+    except (OSError, MemoryError, RuntimeError) as error:  # a full disk, say
+        return _failed(_of_the_machine(error), 1)
 
 
 _NO_MEMORY = "out of memory|allocate memory"  # what PyTorch says of a GPU, and of a CPU
-_TAKES_LESS = "fewer seeds at once, smaller networks or a smaller replay take less"
+
+
+def _of_the_machine(error: Exception) -> str:
+    """What the machine lacks, in one line; raises what has another cause."""
+    if isinstance(error, OSError):
+        return str(error)
+    if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
+        raise error
+    less = "fewer seeds at once, smaller networks or a smaller replay take less"
+    return f"out of memory ({one_line(error)[:120]}); {less}"
 
 
 def _run(words: Sequence[str]) -> int:
@@ -598,6 +603,15 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _counts(name: str, words: str) -> list[int]:
+    from td7.configs import parse
+
+    found = [parse(name, word, int) for word in words.split(",")]
+    if min(found) < 1:
+        raise InputError(f"{name} must be at least 1, given {min(found)}")
+    return found
+
+
 def _bench(options: argparse.Namespace) -> int:
     import time
 
@@ -615,12 +629,6 @@ def _bench(options: argparse.Namespace) -> int:
     if twice:
         raise InputError(f"device {twice[0]} is given twice")
 
-    def numbers(name: str, words: str) -> list[int]:
-        found = [parse(name, word, int) for word in words.split(",")]
-        if min(found) < 1:
-            raise InputError(f"{name} must be at least 1, given {min(found)}")
-        return found
-
     words = "eager,auto" if options.engines == "auto" else options.engines
     engines = {
         device: [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
@@ -629,8 +637,8 @@ def _bench(options: argparse.Namespace) -> int:
     names = [algorithm(word).name for word in options.algorithms.split(",")]
     tasks = options.env.split(",")
     specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
-    seeds = numbers("seeds", options.seeds)
-    rows = numbers("rows", options.rows)
+    seeds = _counts("seeds", options.seeds)
+    rows = _counts("rows", options.rows)
     seconds = parse("seconds", options.seconds, float)
     if seconds <= 0:
         raise InputError(f"seconds must be more than 0, given {options.seconds}")
