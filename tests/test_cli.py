@@ -516,7 +516,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = [*ENV, "--steps", "3e1", "--evaluate-every", "10", "--seeds", "0-1", "--out", "run"]
+    given = [*ENV, "--steps", "4e1", "--evaluate-every", "10", "--seeds", "0-1", "--out", "run"]
     assert main(["train", *given, "--set", *words(SMALL)]) == 0
     out, err = capsys.readouterr()
     assert "mean return of an evaluation" in out
@@ -524,10 +524,10 @@ def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture
     assert "run/learning_curve.png" in out
     assert "td7 evaluate run" in out
     assert err.startswith(
-        "td7 on toys:Point-v0, seeds 0,1, 30 steps, cpu, replay 0.00 GB on cpu → run"
+        "td7 on toys:Point-v0, seeds 0,1, 40 steps, cpu, replay 0.00 GB on cpu → run"
     )
     assert (folder / "run" / "learning_curve.png").read_bytes()[1:4] == b"PNG"
-    assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 30
+    assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 40
 
 
 def test_without_out_runs_get_folders_of_their_own(folder: Path) -> None:

@@ -186,6 +186,7 @@ def test_bounds_that_float32_cannot_hold() -> None:
 
 def test_seeds_are_told_apart(run: td7.Run) -> None:
     two, five = (td7.load(run.path, seed) for seed in (2, 5))
+    assert np.array_equal(td7.load(run.path, "2").flat, two.flat)  # type: ignore[arg-type]
     assert not np.array_equal(two.flat, five.flat)
     with pytest.raises(InputError, match="has the seeds 2, 5: say which"):
         td7.load(run.path)

@@ -520,7 +520,7 @@ def test_without_a_terminal_progress_is_lines_on_stderr(
     assert out == ""
     first, last = err.splitlines()
     assert "toys:Point-v0" in first
-    assert "seeds 0,5" in first
+    assert "seeds 0,5, 20 steps (all at random: nothing is trained before random_steps)" in first
     assert str(run.path) in first
     assert last.startswith("100%")
     mean = run.evaluations.query("seed == 5 and step == 0")["return"].mean()

@@ -471,8 +471,11 @@ def _run(
             where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
             for warning in dataset.warnings if dataset else ():
                 shown.warn(f"{where}: {warning}")
+            counted = config.counted
+            if dataset is None and config.steps <= config.online.random_steps:
+                counted += " (all at random: nothing is trained before random_steps)"
             shown.say(
-                f"{what} on {where}, seeds {seeds}, {config.steps:,} {config.counted}, "
+                f"{what} on {where}, seeds {seeds}, {config.steps:,} {counted}, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
             if runs.finished_steps(path) == config.steps:

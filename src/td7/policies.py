@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 
 from td7.actors import EXPLORERS, Actor, flatten, unflatten
 from td7.architectures import Layout, Network, from_json, to_json
+from td7.configs import parse
 from td7.environments import ActionMap
 from td7.errors import InputError
 from td7.files import write, write_json
@@ -132,7 +133,7 @@ def load(path: str | Path, seed: int | None = None) -> Policy:
         raise InputError(f"{folder / 'policy.json'} is damaged: {error!r}") from error
     if seed is None and len(seeds) > 1:
         raise InputError(f"{path} has the seeds {', '.join(map(str, seeds))}: say which")
-    seed = seeds[0] if seed is None else seed
+    seed = seeds[0] if seed is None else parse("seed", seed, int)
     if seed not in seeds:
         raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
     file = folder / f"seed-{seed}.safetensors"
