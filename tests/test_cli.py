@@ -425,7 +425,7 @@ def test_a_run_without_a_policy_yet(run: Path, failing: Says) -> None:
         (["--video", "film.txt"], "a video file ends in .mp4 or .gif, given 'film.txt'"),
         (["--video", "film"], "a video file ends in .mp4 or .gif, given 'film'"),
         (["--video", "no/where.mp4"], "no is not a folder"),
-        (["--video", "film.mp4"], "unexpected keyword argument 'render_mode'"),
+        (["--video", "film.mp4"], "task 'toys:Point-v0' draws no frames: "),
     ],
 )
 def test_bad_words_to_evaluate(

@@ -76,6 +76,21 @@ class Blind(Tiny):
     metadata = {"render_modes": []}  # noqa: RUF012
 
 
+class Deaf(Tiny):
+    """A task that ignores the render mode that it is given."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "render_mode": None})
+
+
+class Strict(Blind):
+    """A task that refuses a render mode that it does not have."""
+
+    def __init__(self, *, render_mode: str | None = None, fails: str | None = None) -> None:
+        super().__init__(fails=fails)
+        assert render_mode is None
+
+
 Register = Callable[..., Task]
 
 
@@ -450,7 +465,28 @@ def test_a_frame_that_cannot_be_drawn_is_a_fault(
     monkeypatch.setattr(Tiny, "render", render)
     environment = make(register(), render=True)
     environment.reset(seed=0)
-    with pytest.raises(RunError, match=r"^Td7Test0-v0: .*MUJOCO_GL=egl.*: no display$"):
+    with pytest.raises(RunError, match=r"^Td7Test0-v0: its render\(\) raised OSError: no display$"):
+        environment.render()
+
+
+# Gymnasium's viewer cannot be freed if it could not be made.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_mujoco_that_cannot_draw_comes_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = make(Task("InvertedPendulum-v5"), render=True)
+    environment.reset(seed=0)
+    monkeypatch.setenv("MUJOCO_GL", "crayons")
+    told = r"^InvertedPendulum-v5: no frame with MUJOCO_GL=crayons \(.*MUJOCO_GL=egl.*\): .*crayons"
+    with pytest.raises(RunError, match=told):
+        environment.render()
+    environment.close()
+
+
+@pytest.mark.parametrize("drawn", [None, [], np.zeros((4, 5), np.uint8)])
+def test_what_is_no_frame(drawn: Any, register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tiny, "render", lambda _: drawn)
+    environment = make(register(), render=True)
+    environment.reset(seed=0)
+    with pytest.raises(RunError, match=r"^Td7Test0-v0: its render\(\) gave no frame"):
         environment.render()
 
 
@@ -667,4 +703,9 @@ def test_a_constructor_that_exits(register: Register) -> None:
 def test_a_task_that_draws_nothing(register: Register) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium's own words for the same
-        assert refused(register(Blind), render=True).endswith("it has no 'rgb_array' render mode")
+        for without in (Blind, Deaf):
+            told = refused(register(without), render=True)
+            assert told.endswith("draws no frames: it has no 'rgb_array' render mode")
+        assert "draws no frames: " in refused(register(Strict), render=True)
+        broken = refused(Task(register(Strict).id, {"fails": "broken"}), render=True)
+        assert broken.endswith("cannot be made with {'fails': 'broken'}: broken")

@@ -596,6 +596,7 @@ def test_videos_are_within_the_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", pair(1000))
     (run / "policy.mp4").write_bytes(b"film")
     (run / "policy.gif").write_bytes(b"GIF")
+    (run / ".film.tmp.mp4").write_bytes(b"being filmed")
     (run / "large.mp4").write_bytes(bytes(results.LARGEST_VIDEO + 1))
     found = report.read([tmp_path])
     made = page.page(found.findings, found.tables)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import gymnasium
@@ -82,3 +83,36 @@ class Count(gymnasium.Env[Array, Array]):
 
 gymnasium.register("Count-v0", entry_point="toys:Count", max_episode_steps=5)
 gymnasium.register("Endless-v0", entry_point="toys:Count")  # neither an end nor a time limit
+
+
+class Drawn(Point):
+    """The point with frames, each one grey, brighter at every step."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(
+        self,
+        size: tuple[int, int] = (48, 64),
+        draws: str = "",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+        self._size = size
+        self._draws = draws  # from frame 3 on "none", "raise", "slow" or "small"
+
+    def render(self) -> Any:
+        frame = np.full((*self._size, 3), 60 + 5 * self._steps, np.uint8)
+        if self._draws and self._steps >= 3:
+            if self._draws == "none":
+                return None
+            if self._draws == "raise":
+                raise ValueError("the pencil\nis broken")
+            if self._draws == "slow":
+                time.sleep(60)
+            if self._draws == "small":
+                return frame[:-2]
+        return frame
+
+
+gymnasium.register("Drawn-v0", entry_point="toys:Drawn", max_episode_steps=20)

@@ -497,11 +497,17 @@ def load(path: str | Path, seed: int | None = None) -> policies.Policy:
 
 
 def evaluate(
-    path: str | Path, *, seed: int | None = None, episodes: int = 10, video: str | None = None
+    path: str | Path,
+    *,
+    seed: int | None = None,
+    episodes: int = 10,
+    video: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
     """seed, episode, return, length of a run's policies (or of one seed's), played anew.
 
-    Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy.
+    Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy,
+    which may take minutes; `say` is told so.
     """
     if episodes < 1:
         raise InputError(f"episodes must be at least 1, given {episodes}")
@@ -514,7 +520,7 @@ def evaluate(
         raise InputError(f"{Path(path) / 'config.json'} is damaged: {error!r}") from None
     found = {s: load(path, s) for s in seeds}
     if video:
-        record(found[seeds[0]], Path(video), seed=seeds[0], step=step)
+        record(found[seeds[0]], Path(video), seed=seeds[0], step=step, say=say)
     rows = []
     for s, policy in found.items():
         environment = make(policy.spec.task)

@@ -430,6 +430,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         seed=None if options.seed is None else parse("seed", options.seed, int),
         episodes=parse("episodes", options.episodes, int),
         video=options.video,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
     )
     _console().print(returns(episodes))
     if options.video:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import walk_tb
 from typing import Any, NamedTuple, final
 
 import gymnasium
@@ -123,12 +124,17 @@ class Environment:
         if self.env.render_mode != "rgb_array":
             raise RunError(f"{self.spec.task.id}: made without render=True, so it has no frames")
         try:
-            return np.asarray(self.env.render(), np.uint8)
+            drawn: Any = self.env.render()
+            frame = np.asarray(() if drawn is None else drawn, np.uint8)
         except Exception as error:  # whatever the task's graphics library raises
-            given = f"with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
-            hint = "without a screen, MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-            message = f"{self.spec.task.id}: no frame {given} ({hint}): {_told(error)}"
-            raise RunError(message) from error
+            problem = f"its render() raised {type(error).__name__}"
+            if _from_mujoco(error):
+                given = f"with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
+                problem = f"no frame {given} (without a screen, MUJOCO_GL=egl or MUJOCO_GL=osmesa)"
+            raise RunError(f"{self.spec.task.id}: {problem}: {_told(error)}") from error
+        if frame.ndim != 3 or not frame.size:
+            raise RunError(f"{self.spec.task.id}: its render() gave no frame [height, width, 3]")
+        return frame
 
     def close(self) -> None:
         self.env.close()
@@ -162,11 +168,15 @@ def make(task: Task, *, render: bool = False) -> Environment:
         raise InputError(message) from error
     # A task's constructor is foreign code: it may raise anything, or mean to exit.
     except (Exception, SystemExit) as error:
+        if render:
+            make(task).close()  # a task that cannot be made at all says so itself
+            raise InputError(f"task {task.id!r} draws no frames: {_told(error)}") from error
         given = f" with {one_line(task.kwargs)}" if task.kwargs else ""
         message = f"task {task.id!r} cannot be made{given}: {_told(error)}"
         raise InputError(message) from error
     try:
-        if render and "rgb_array" not in (env.metadata.get("render_modes") or ()):
+        draws = "rgb_array" in (env.metadata.get("render_modes") or ())
+        if render and not (draws and env.render_mode == "rgb_array"):  # it may also ignore ours
             raise InputError(f"task {task.id!r} draws no frames: it has no 'rgb_array' render mode")
         if render:
             _draw_without_screen()
@@ -288,6 +298,13 @@ def _told(error: BaseException) -> str:
     if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
         error = error.__context__
     return one_line(error)
+
+
+def _from_mujoco(error: Exception) -> bool:
+    """Whether it was raised where MuJoCo draws, which is where MUJOCO_GL matters."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    modules = (str(frame.f_globals.get("__name__")).split(".") for frame in frames)
+    return any({"mujoco", "dm_control"} & set(module) for module in modules)
 
 
 @contextmanager

@@ -474,7 +474,7 @@ def _with_videos(results: Sequence[Result], notes: list[str]) -> list[Result]:
     found, left = [], ALL_VIDEOS
     for result in results:
         kept = []
-        for file in sorted(f for kind in VIDEOS for f in result.folder.glob(f"*{kind}")):
+        for file in sorted(f for kind in VIDEOS for f in result.folder.glob(f"[!.]*{kind}")):
             size = file.stat().st_size
             room = min(LARGEST_VIDEO, left)
             if size > room:
