@@ -189,3 +189,24 @@ def test_a_task_without_frames(
     assert line.startswith("td7: task 'toys:Point-v0' draws no frames: ")
     assert line.endswith("got an unexpected keyword argument 'render_mode'")
     assert files(folder) == {}
+
+
+@pytest.mark.parametrize("films", [True, False])
+def test_a_task_that_raises_is_one_line(
+    films: bool,
+    drawing: Drawing,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("no\nplant")
+
+    run = drawing()
+    monkeypatch.setattr(toys.Drawn, "step", broken)
+    words = film(run, folder / "film.mp4") if films else ["evaluate", str(run), "--episodes", "1"]
+    assert main(words) == 1
+    doing = "filming" if films else "evaluation"
+    told = f"td7: seed 0, {doing}: the environment raised ZeroDivisionError: no plant"
+    assert capsys.readouterr().err.splitlines()[-1] == told
+    assert files(folder) == {}

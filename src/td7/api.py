@@ -18,7 +18,7 @@ import pandas as pd
 
 from td7 import policies, runs
 from td7.configs import check, hyper, named, parse, parse_as, with_values
-from td7.environments import ActionMap, describe, make
+from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, unknown
 from td7.evaluation import evaluate as play
 from td7.processes import own_cores
@@ -509,11 +509,12 @@ def evaluate(
     Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy,
     which may take minutes; `say` is told so.
     """
+    episodes = parse("episodes", episodes, int)
     if episodes < 1:
         raise InputError(f"episodes must be at least 1, given {episodes}")
     config = runs.read_config(Path(path))
     try:
-        seeds = parse_seeds(config["seeds"]) if seed is None else (seed,)
+        seeds = parse_seeds(config["seeds"] if seed is None else [seed])
         steps, every = config["steps"], config["evaluate_every"]
         step = steps // every * every
     except (KeyError, TypeError, ZeroDivisionError) as error:
@@ -524,8 +525,9 @@ def evaluate(
     rows = []
     for s, policy in found.items():
         environment = make(policy.spec.task)
-        results = play(environment, policy.actor, seed=s, step=step, episodes=episodes)
-        rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
+        with own_words(f"seed {s}, evaluation"):
+            results = play(environment, policy.actor, seed=s, step=step, episodes=episodes)
+            rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
         environment.close()
     return pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
 

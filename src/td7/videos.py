@@ -40,15 +40,21 @@ def record(
             say(f"filming 1 episode of {task.id} …")
         fps = environment.env.metadata.get("render_fps") or 30
         with {".mp4": _mp4, ".gif": _gif}[file.suffix](aside, fps) as write:
-            for _ in evaluate(
+            film = evaluate(
                 environment,
                 policy.actor,
                 seed=seed,
                 step=step,
                 episodes=1,
                 on_frame=lambda: write(environment.render()),
-            ):
-                pass
+            )
+            try:
+                list(film)
+            except (RunError, InputError):
+                raise
+            except Exception as error:  # the task is foreign code
+                told = f"the environment raised {type(error).__name__}: {one_line(error)}"
+                raise RunError(f"seed {seed}, filming: {told}") from error
 
 
 Frame = NDArray[np.uint8]
