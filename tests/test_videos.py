@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,14 +137,20 @@ def test_a_signal_while_filming_spares_the_older_film(
     signum: int, status: int, told: str, name: str, drawing: Drawing, folder: Path
 ) -> None:
     (folder / name).write_bytes(b"an older one")
-    words = [sys.executable, "-m", "td7", *film(drawing(draws="slow"), folder / name)]
+    # Where tests run in the background, SIGINT is ignored, and children inherit it.
+    script = "import signal as s, sys, td7.cli; s.signal(s.SIGINT, s.default_int_handler); "
+    words = [sys.executable, "-c", f"{script} sys.exit(td7.cli.main())"]
+    words += film(drawing(draws="slow"), folder / name)
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr
-        assert process.stderr.readline().startswith("filming 1 episode")
-        time.sleep(0.5)  # in the frame that takes a minute
-        process.send_signal(signum)
-        assert process.wait(timeout=30) == status
-        assert process.stderr.read() == told
+        try:
+            assert process.stderr
+            assert process.stderr.readline().startswith("filming 1 episode")
+            assert process.stderr.readline() == "drawing\n"
+            process.send_signal(signum)
+            assert process.wait(timeout=30) == status
+            assert process.stderr.read() == told
+        finally:
+            process.kill()
     assert files(folder) == {name: b"an older one"}
 
 

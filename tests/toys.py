@@ -109,7 +109,8 @@ class Drawn(Point):
             if self._draws == "raise":
                 raise ValueError("the pencil\nis broken")
             if self._draws == "slow":
-                time.sleep(60)
+                print("drawing", file=sys.stderr, flush=True)
+                time.sleep(60)  # until a signal comes
             if self._draws == "small":
                 return frame[:-2]
         return frame
