@@ -436,11 +436,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("finished") / "run", 80).path
 
 
-@pytest.mark.parametrize("where", ["state.safetensors", "policy.json", "timings.csv", ".npy"])
-def test_a_full_disk_ends_a_run_in_one_line_and_it_can_be_resumed(
-    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    run = train(tmp_path / "run", 60).path
+def fill_disk(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """For files whose names end so."""
     replace = Path.replace
 
     def full(self: Path, target: Path) -> Path:
@@ -449,6 +446,14 @@ def test_a_full_disk_ends_a_run_in_one_line_and_it_can_be_resumed(
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", full)
+
+
+@pytest.mark.parametrize("where", ["state.safetensors", "policy.json", "timings.csv", ".npy"])
+def test_a_full_disk_ends_a_run_in_one_line_and_it_can_be_resumed(
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    run = train(tmp_path / "run", 60).path
+    fill_disk(monkeypatch, where)
     with pytest.raises(RunError) as caught:
         td7.resume(run, steps=80, quiet=True)
     told = str(caught.value)
@@ -465,14 +470,7 @@ def test_a_full_disk_at_the_first_snapshot_promises_none(
     tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     run = tmp_path / "run"
-    replace = Path.replace
-
-    def full(self: Path, target: Path) -> Path:
-        if target.name.endswith(where):
-            full_disk()
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", full)
+    fill_disk(monkeypatch, where)
     with pytest.raises(RunError) as caught:
         train(run, 80)
     told = f"there is no snapshot yet, `td7 resume {run}` starts anew"

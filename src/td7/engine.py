@@ -32,7 +32,7 @@ LONG_UNIT = 50  # in a graph, where all members have so many to make
 AHEAD = 2  # units that may be waiting for the device; more would make new episodes wait
 
 MODES = ("eager", "compiled", "graph")
-COMPILES = "compiling updates: a minute or so the first time, seconds where they were before"
+COMPILES = "compiling updates: about a minute, seconds if it was done before"
 
 
 class Slot(NamedTuple):

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cached_property
-from traceback import walk_tb
 from typing import Any, NamedTuple, final
 
 import gymnasium
@@ -302,7 +301,7 @@ def _told(error: BaseException) -> str:
 
 def _from_mujoco(error: Exception) -> bool:
     """Whether it was raised where MuJoCo draws, which is where MUJOCO_GL matters."""
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     modules = (str(frame.f_globals.get("__name__")).split(".") for frame in frames)
     return any({"mujoco", "dm_control"} & set(module) for module in modules)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.environments import make
+from td7.environments import make, own_words
 from td7.errors import InputError, RunError, one_line
 from td7.evaluation import evaluate
 from td7.policies import Policy
@@ -48,13 +48,8 @@ def record(
                 episodes=1,
                 on_frame=lambda: write(environment.render()),
             )
-            try:
+            with own_words(f"seed {seed}, filming"):
                 list(film)
-            except (RunError, InputError):
-                raise
-            except Exception as error:  # the task is foreign code
-                told = f"the environment raised {type(error).__name__}: {one_line(error)}"
-                raise RunError(f"seed {seed}, filming: {told}") from error
 
 
 Frame = NDArray[np.uint8]
@@ -121,6 +116,10 @@ def _aside(file: Path) -> Iterator[Path]:
         raise
 
 
+class _Stopped(BaseException):
+    """A signal's, and no environment's."""
+
+
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """SIGTERM ends the process with the usual status, but by way of every `finally`."""
@@ -131,10 +130,12 @@ def _stoppable() -> Iterator[None]:
 
     def end(signum: int, frame: FrameType | None) -> None:
         del frame
-        raise SystemExit(128 + signum)
+        raise _Stopped(128 + signum)
 
     signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except _Stopped as stop:
+        raise SystemExit(*stop.args) from None
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

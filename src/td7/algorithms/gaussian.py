@@ -289,8 +289,7 @@ class MaximumEntropyLearner(Learner):
         critic = unflatten(self.critic.layout, self.target_critic)
         reads = self.embeddings.of_state(batch.next_state)  # the actor is the current one
         action, log_prob = self._sampled(self.actor.parameters, reads, noise)
-        if self.embeddings.is_on:
-            reads = self.embeddings.of_state(batch.next_state, target=True)
+        reads = self.embeddings.of_state(batch.next_state, target=True)
         x = self.embeddings.with_action(reads, action, target=True)
         next_value = self.bootstrapped(self._q(critic, x)) - alpha * log_prob
         return losses.value_target(
