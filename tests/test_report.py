@@ -1098,7 +1098,8 @@ def test_the_committed_results_are_the_means_of_their_rows() -> None:
     """By another way than the report's: the csv module and sums."""
     found = report.read([ROOT / "results" / "online"])
     for record in table_of(found, "online-scores").records:
-        folder = ROOT / "results" / "online" / f"td7-{record['place']}"
+        name = f"{str(record['row']).lower()}-{record['place']}"
+        folder = ROOT / "results" / "online" / name
         by_seed: dict[str, list[float]] = {}
         with (folder / "evaluations.csv").open() as file:
             for row in csv.DictReader(file):
