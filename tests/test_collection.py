@@ -18,7 +18,7 @@ import pytest
 
 import td7
 import toys
-from folders import SMALL, words
+from folders import SMALL, newest, results, words
 from td7 import runs
 from td7.actors import Actor
 from td7.algorithms.td7 import TD7, TD7Config
@@ -320,6 +320,7 @@ def test_a_fault_ends_the_run_in_one_line(
     assert main(["train", *given, "--set", *words({**SMALL, "checkpoints": checkpoints})]) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("td7: seed 4, ")
+    told += f"; all before it is saved, `td7 resume {run}` tries it again"
     if fault in ("raise", "exit"):
         assert line.endswith(f"{told} ({run / 'error.txt'} has its traceback)")
         details = (run / "error.txt").read_text()
@@ -339,13 +340,76 @@ def test_a_run_that_goes_on_has_no_traceback_of_before(
     run = tmp_path / "run"
     settings = {**SMALL, "checkpoints": checkpoints}
     monkeypatch.setattr(toys.Point, "reset", lambda *_, **__: sys.exit())
-    with pytest.raises(RunError, match=r"raised SystemExit: SystemExit \(.*error\.txt has its"):
+    with pytest.raises(RunError, match=r"raised SystemExit: SystemExit.*error\.txt has its"):
         td7.train(env="toys:Point-v0", steps=40, set=settings, out=str(run), quiet=True)
     assert (run / "error.txt").exists()
     monkeypatch.undo()
     td7.resume(run, quiet=True)
     assert (run / "finished.json").exists()
     assert not (run / "error.txt").exists()
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+@pytest.mark.parametrize("workers", ["0", "3"])
+@pytest.mark.parametrize(
+    ("seeds", "every", "place"),
+    [("5,9", 1000, "5, episode 8"), ("7,9", 40, "7, evaluation at step 80")],
+)
+def test_a_fault_costs_nothing_of_what_was_learned(
+    tmp_path: Path, seeds: str, every: int, place: str, workers: str, checkpoints: str
+) -> None:
+    """Up to it all is saved; a run that goes on is the one that had none."""
+    cold = tmp_path / "cold"
+    found = []
+    for name in ("cold", "warm"):
+        run = tmp_path / f"run-{name}"
+        given: dict[str, Any] = {"env": "toys:Point-v0", "env_kwargs": {"fault": str(cold)}}
+        given |= {"seeds": seeds, "steps": 200, "evaluate_every": every, "metrics_every": 10}
+        given |= {"set": {**SMALL, "checkpoints": checkpoints}, "workers": workers}
+        if name == "cold":
+            cold.touch()
+            with pytest.raises(RunError, match=f"{place}.* is cold; all before it is saved"):
+                td7.train(**given, snapshot_every=0, out=str(run), quiet=True)
+            cold.unlink()
+            saved = json.loads((newest(run) / "members.json").read_text())
+            assert sum(member["steps"] for member in saved["members"]) >= 160
+            assert sum(saved["updates"]) > 0
+            td7.resume(run, quiet=True)
+        else:
+            td7.train(**given, out=str(run), quiet=True)
+        found.append(results(run))
+    assert found[0] == found[1]
+
+
+def test_a_fault_comes_after_the_results_that_came_with_it(tmp_path: Path) -> None:
+    """The others' results are given first, and its task stays."""
+    cold = tmp_path / "cold"
+    cold.touch()
+    task = Task("toys:Point-v0", {"fault": str(cold)})
+    with_fault, without = [], []
+    for i in range(60):
+        try:
+            Player(task, NETWORK).run(episode(0, i))
+            without.append(episode(0, i))
+        except RunError:
+            with_fault.append(episode(0, i))
+    assert with_fault
+    given = (without[0], with_fault[0], without[1], without[2])
+    pool = Pool(task, NETWORK, 3)
+    try:
+        for one in given:
+            pool.submit(one)
+        for worker in pool._workers:
+            assert worker.connection.poll(60)  # all three have answered
+        taken = [str(done.task) for done in pool.completed(block=True)]
+        assert taken == [str(without[0]), str(without[1])]
+        left = [str(with_fault[0]), str(without[2])]
+        assert [str(task) for task in pool.pending] == left
+        with pytest.raises(RunError, match="is cold"):
+            pool.completed(block=True)
+        assert [str(task) for task in pool.pending] == left
+    finally:
+        pool.close()
 
 
 def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
@@ -357,7 +421,7 @@ def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
         return write(path, content)
 
     monkeypatch.setattr(runs, "write", full)
-    with pytest.raises(RunError, match=r"ValueError: the motor is on fire$"):
+    with pytest.raises(RunError, match=r"ValueError: the motor is on fire; .* tries it again$"):
         td7.train(env="toys:Faulty-v0", steps=40, set=SMALL, out=str(tmp_path / "run"), quiet=True)
 
 

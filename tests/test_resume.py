@@ -20,6 +20,7 @@ import td7
 import toys
 from folders import SMALL, TABLES, contents, differences, newest, words
 from td7.cli import main
+from td7.files import write_json
 from td7.lockstep import LockstepTraining
 from td7.training import TWICE
 
@@ -405,6 +406,24 @@ def test_a_config_that_was_edited_is_refused(
     before = files(stopped)
     assert told in refused(["resume", str(stopped)], capsys)
     assert files(stopped) == before
+
+
+def test_a_run_of_before_a_field_existed_goes_on(stopped: Path) -> None:
+    """A snapshot that knows nothing of a hyperparameter or a setting had its default."""
+
+    def older(config: dict[str, Any]) -> None:
+        del config["hyperparameters"]["assessments_end_early"], config["keep_policies"]
+
+    edit(stopped, older)
+    snapshot = newest(stopped)
+    members = json.loads((snapshot / "members.json").read_text())
+    older(members["config"])
+    manifest = json.loads((snapshot / "manifest.json").read_text())
+    seal = write_json(snapshot / "members.json", members)
+    manifest["files"][f"{snapshot.name}/members.json"] = seal._asdict()
+    write_json(snapshot / "manifest.json", manifest)
+    td7.resume(stopped, steps=80, quiet=True)
+    assert json.loads((stopped / "finished.json").read_text()) == {"steps": 80}
 
 
 def test_a_refusal_leaves_no_worker_and_no_lock(

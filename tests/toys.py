@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,22 +22,26 @@ class Point(gymnasium.Env[Array, Array]):
     action_space = Box(np.array([-1.0, -2.0]), np.array([3.0, 2.0]), dtype=np.float64)
 
     def __init__(self, fault: str = "", at: int = 3) -> None:
-        self._fault = fault  # "raise", "long", "exit", "state", "reward" or "kill"
+        # "raise", "long", "exit", "state", "reward" or "kill"; or a file: while it exists,
+        # episodes raise that begin far to the right.
+        self._fault = fault
         self._at = at  # the step of an episode
         self._x = np.zeros(2)
-        self._steps = 0
+        self._begin, self._steps = 0.0, 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)
         self._x = self.np_random.uniform(-1.0, 1.0, 2)
-        self._steps = 0
+        self._begin, self._steps = float(self._x[0]), 0
         return self._x.copy(), {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self._steps += 1
         reward = 1.0 - float(np.abs(self._x[0]))
+        if self._begin > 0.9 and self._steps == self._at and Path(self._fault).is_file():
+            raise ValueError("the motor is cold")
         if self._fault and self._steps == self._at:
             if self._fault == "raise":
                 raise ValueError("the motor\nis on fire")

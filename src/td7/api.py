@@ -388,7 +388,8 @@ def resume(
         task, hyperparameters = record["task"], dict(record["hyperparameters"])
         values = {"env": task["id"], "env_kwargs": task["kwargs"], "set": hyperparameters}
         for f in dataclasses.fields(RunConfig):
-            if f.name not in ("task", "hyperparameters", "dataset"):
+            is_newer = f.name not in record and f.default is not dataclasses.MISSING
+            if f.name not in ("task", "hyperparameters", "dataset") and not is_newer:
                 values[f.name] = record[f.name]
         given_before = record["dataset"]
         if given_before:

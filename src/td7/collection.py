@@ -132,7 +132,11 @@ class Executor(Protocol):
     def submit(self, task: AnyTask) -> None: ...
 
     def completed(self, *, block: bool) -> list[Done]:
-        """Results that are ready; with `block`, at least one unless a timeout passes first."""
+        """Results that are ready; with `block`, at least one unless a timeout passes first.
+
+        What an environment raises comes from here, in a call of its own: no result is lost with
+        it, and its task stays among those pending.
+        """
         ...
 
     @property
@@ -167,10 +171,10 @@ class InProcess:
         try:
             self._is_playing = True
             done = self._player.run(self._queue[0])
-            self._is_playing = False
         except Abandoned:  # the task stays, and is played again another time
-            self._is_playing = False
             return []
+        finally:
+            self._is_playing = False
         self._queue.popleft()
         return [done]
 
@@ -190,6 +194,7 @@ class Pool:
     """Worker processes, each with its own environments; training episodes go before evaluations."""
 
     def __init__(self, task: Task, network: Network, workers: int) -> None:
+        self._fault: Exception | None = None  # raised when no result is left
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
         given = (task, network, Script.current())
@@ -205,7 +210,7 @@ class Pool:
     def _dispatch(self) -> None:
         for worker in self._workers:
             queue = self._episodes or self._evaluations
-            if not queue:
+            if not queue or self._fault is not None:
                 return
             if worker.task is None:
                 worker.task = queue.popleft()
@@ -223,11 +228,14 @@ class Pool:
             try:
                 answer = worker.connection.recv()
             except (EOFError, OSError):
-                raise death(worker, "" if worker.task is None else str(worker.task)) from None
+                answer = death(worker, "" if worker.task is None else str(worker.task))
             if isinstance(answer, Exception):
-                raise answer
-            worker.task = None
-            results.append(answer)
+                self._fault = answer
+            else:
+                worker.task = None
+                results.append(answer)
+        if self._fault is not None and not results:
+            raise self._fault
         self._dispatch()
         return results
 

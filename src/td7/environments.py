@@ -23,7 +23,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
-from td7.errors import InputError, RunError, one_line, unknown
+from td7.errors import EnvironmentFault, InputError, RunError, one_line, unknown
 from td7.types import AnyFloat, Float64, Task, TaskSpec
 
 PAPER_TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4", "Humanoid-v4")
@@ -141,7 +141,7 @@ class Environment:
     def _state(self, observation: Any) -> AnyFloat:
         array = np.asarray(observation)
         if array.shape != self.spec.state_shape:
-            raise RunError(
+            raise EnvironmentFault(
                 f"{self.spec.task.id}: an observation has the shape {array.shape}, "
                 f"its observation space {self.spec.state_shape}"
             )
@@ -319,4 +319,4 @@ def own_words(where: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         message = f"{where}: the environment raised {type(error).__name__}: {one_line(error)}"
-        raise RunError(message, "".join(traceback.format_exception(error))) from error
+        raise EnvironmentFault(message, "".join(traceback.format_exception(error))) from error

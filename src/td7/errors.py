@@ -19,6 +19,10 @@ class RunError(RuntimeError):
         self.details = details
 
 
+class EnvironmentFault(RunError):  # noqa: N818  # its base says that it is an error
+    """What an environment did, or the process it ran in; all that was learned so far is whole."""
+
+
 def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
     """The error for a name that is not among those allowed, with the nearest match."""
     names = list(allowed)

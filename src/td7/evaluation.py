@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from td7.environments import Environment
-from td7.errors import RunError
+from td7.errors import EnvironmentFault
 from td7.streams import Stream, derived_seed
 from td7.types import AnyFloat, EvaluationEpisode
 
@@ -17,9 +17,11 @@ Policy = Callable[[AnyFloat], AnyFloat]
 def check_finite(state: AnyFloat, reward: float, where: str) -> None:
     if not np.isfinite(state).all():
         dimension = int(np.flatnonzero(~np.isfinite(state))[0])
-        raise RunError(f"{where}: the environment gave a non-finite observation (dim {dimension})")
+        raise EnvironmentFault(
+            f"{where}: the environment gave a non-finite observation (dim {dimension})"
+        )
     if not np.isfinite(reward):
-        raise RunError(f"{where}: the environment gave a non-finite reward ({reward})")
+        raise EnvironmentFault(f"{where}: the environment gave a non-finite reward ({reward})")
 
 
 def evaluate(
@@ -44,7 +46,7 @@ def evaluate(
             length += 1
             check_finite(state, reward, f"{where}, step {length}")
             if length >= LONGEST and environment.spec.time_limit is None:
-                raise RunError(
+                raise EnvironmentFault(
                     f"{where}: no end after {length:,} steps; a task without a time limit can be "
                     "given one: --env-kwargs max_episode_steps=1000"
                 )

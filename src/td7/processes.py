@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from td7.environments import make
-from td7.errors import InputError, RunError
+from td7.errors import EnvironmentFault, InputError
 from td7.types import Task
 
 
@@ -54,12 +54,12 @@ def start(
     return workers
 
 
-def death(worker: Worker, task: str) -> RunError:
+def death(worker: Worker, task: str) -> EnvironmentFault:
     worker.process.join(timeout=5)
     doing = f"busy with {task}" if task else "idle"
     code = worker.process.exitcode
     how = "is not answering" if code is None else f"died ({_exit_words(code)})"
-    return RunError(f"worker process {worker.process.name} {how} while {doing}")
+    return EnvironmentFault(f"worker process {worker.process.name} {how} while {doing}")
 
 
 def end(workers: Sequence[Worker]) -> None:

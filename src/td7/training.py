@@ -27,7 +27,7 @@ from td7.algorithms.base import LearnerConfig, OnlineConfig
 from td7.checkpoints import Assessment
 from td7.collection import EvaluationDone, EvaluationTask, executor
 from td7.engine import Engine, Fetch
-from td7.errors import InputError, RunError
+from td7.errors import EnvironmentFault, InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
@@ -216,7 +216,7 @@ class Training(ABC):
             self.folder.begin()
             with self._signals():
                 while not self._is_finished():
-                    self._advance()
+                    self._advance_or_save()
                     self._time_learning()
                     self.progress.show(self.status)
                     self._snapshot_if_due()
@@ -235,6 +235,20 @@ class Training(ABC):
             ) from error
         finally:
             self.close()
+
+    def _advance_or_save(self) -> None:
+        """What an environment does wrong costs nothing of what was learned."""
+        try:
+            self._advance()
+        except EnvironmentFault as fault:
+            try:
+                self._save()
+            except (OSError, RunError):  # what was saved before is there still
+                raise fault from None
+            raise EnvironmentFault(
+                f"{fault}; all before it is saved, `td7 resume {self.folder.path}` tries it again",
+                fault.details,
+            ) from fault
 
     def close(self) -> None:
         self._opened.close()
@@ -316,12 +330,12 @@ class Training(ABC):
         member, c = self.members[m], self.config
         while (due := member.next_evaluation) <= step:
             policy = self._test_policy(m)
-            self.executor.submit(EvaluationTask(member.seed, due, c.evaluation_episodes, policy))
             if c.keep_policies and due % c.keep_policies == 0:
                 self._save_policies(
                     kept_policies(self.folder.path, due), {member.seed: policy}, due
                 )
             member.next_evaluation += c.evaluate_every
+            self.executor.submit(EvaluationTask(member.seed, due, c.evaluation_episodes, policy))
 
     def _save_policies(
         self, folder: Path, found: Mapping[int, AnyFloat], steps: int | list[int]
@@ -522,6 +536,8 @@ def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "
                 raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
         elif f"{prefix}{name}" == "dataset.source":
             pass  # it may have moved; its checksum tells whether it is the same
+        elif name not in saved and prefix in ("", "hyperparameters."):
+            pass  # a field that is newer than the snapshot, and has its default
         elif json.dumps(a) != json.dumps(b):
             raise InputError(
                 f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}; "
