@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from fake_runs import write_run
-from td7 import figures, page, paper, report, results, tables
+from td7 import figures, formats, page, paper, report, results
 from td7.cli import main
 from td7.datasets import REFERENCE_RETURNS
 from td7.errors import InputError
@@ -377,7 +377,7 @@ def test_every_printed_percent_loss_finds_its_row(tmp_path: Path, label: str) ->
 @pytest.mark.parametrize("study", [name for name, study in STUDIES.items() if study.table])
 def test_every_number_of_the_paper_finds_its_row_and_place(study: str) -> None:
     chosen = STUDIES[study]
-    there = tables.printed(chosen.table, chosen.steps)
+    there = paper.printed(chosen.table, chosen.steps)
     places = {*(chosen.datasets or chosen.tasks), *(["Total"] if chosen.datasets else [])}
     assert set(there) == {(label, place) for label in chosen.rows for place in places}
 
@@ -643,16 +643,16 @@ def test_labels_are_escaped(tmp_path: Path, text: str) -> None:
     embedded = json.loads(embedded_text)
     assert embedded["tables"][0]["records"][0]["row"] == text
     table = table_of(made, "design-scores")
-    assert _unescaped_markdown(tables.as_markdown(table).splitlines()[2])[1] == text
-    rows = list(csv.DictReader(tables.as_csv(table).splitlines()))
+    assert _unescaped_markdown(formats.as_markdown(table).splitlines()[2])[1] == text
+    rows = list(csv.DictReader(formats.as_csv(table).splitlines()))
     assert rows[0]["row"] == text
 
 
 def test_latex_escapes() -> None:
-    assert tables.latex(r"a_b & 5% #1 {x} $ ± – \n ~^") == (
+    assert formats.latex(r"a_b & 5% #1 {x} $ ± – \n ~^") == (
         r"a\_b \& 5\% \#1 \{x\} \$ $\pm$ -- \textbackslash{}n \textasciitilde{}\textasciicircum{}"
     )
-    assert tables.latex("zs'a'") == "zs'a'"
+    assert formats.latex("zs'a'") == "zs'a'"
 
 
 # -- figures -------------------------------------------------------------------------------------

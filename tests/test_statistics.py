@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from td7 import paper, tables
+from td7 import paper
 from td7.errors import InputError
 from td7.statistics import (
     Interval,
@@ -74,7 +74,7 @@ def test_rank_correlation_by_hand() -> None:
 
 
 def test_the_papers_table_1() -> None:
-    there = tables.printed("online", 300_000)
+    there = paper.printed("online", 300_000)
     assert str(there["TD7", "HalfCheetah-v4"]) == "15031 ± 401"
     assert ("TD7", "Pendulum-v4") not in there
 

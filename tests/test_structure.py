@@ -57,7 +57,7 @@ ORDER = [
         "offline",
     ),
     *("plain", "peers", "bench"),
-    *("results", "tables", "figures", "page", "report", "api", "cli", "__main__"),
+    *("results", "tables", "formats", "figures", "page", "report", "api", "cli", "__main__"),
 ]
 
 

@@ -14,9 +14,10 @@ from urllib.parse import quote
 import numpy as np
 
 from td7.figures import DRAWN, DROPS, MOST_BARS, style
+from td7.formats import as_csv
 from td7.results import D4RL, VIDEOS, Findings, Result, known, machine_of
 from td7.statistics import Aligned
-from td7.tables import DROP_WINDOWS, Table, as_csv, drop_shares
+from td7.tables import DROP_WINDOWS, Table, drop_shares
 
 TITLE = "TD7: results beside the paper's"
 MANY_NOTES = 20

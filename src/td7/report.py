@@ -14,7 +14,7 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from td7 import figures, results, tables
+from td7 import figures, formats, results, tables
 from td7.datasets import score
 from td7.errors import InputError, unknown
 from td7.files import write_json
@@ -185,13 +185,13 @@ class Report:
     def markdown(self) -> str:
         """Every table on one page, and what is missing."""
         written = "`td7 report` writes this page; every number is that of the run folders."
-        ran = "\n".join(f"- {tables.markdown(line)}" for line in machines(self.findings))
+        ran = "\n".join(f"- {formats.markdown(line)}" for line in machines(self.findings))
         parts = [TITLE, f"{self.summary} {written}", ran]
         for table in self.tables:
-            title = tables.markdown(table.title)
-            parts += [f"## {title}", tables.markdown(table.caption), tables.as_markdown(table)]
+            title = formats.markdown(table.title)
+            parts += [f"## {title}", formats.markdown(table.caption), formats.as_markdown(table)]
         if self.findings.notes:
-            lines = "\n".join(f"- {tables.markdown(note)}" for note in self.findings.notes)
+            lines = "\n".join(f"- {formats.markdown(note)}" for note in self.findings.notes)
             parts += ["## What is missing", lines]
         return "\n\n".join(parts) + "\n"
 
@@ -207,8 +207,8 @@ class Report:
             if match[2] not in by_name:
                 raise unknown("table of the report", match[2], by_name)
             found = by_name[match[2]]
-            caption = f"{tables.markdown(found.caption)}\n\n" if match[3] else ""
-            return f"{match[1]}\n{caption}{tables.as_markdown(found)}\n{match[4]}"
+            caption = f"{formats.markdown(found.caption)}\n\n" if match[3] else ""
+            return f"{match[1]}\n{caption}{formats.as_markdown(found)}\n{match[4]}"
 
         if not text or text.startswith(TITLE):
             return self.markdown
@@ -245,9 +245,9 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
     }
     for table in report.tables:
         texts |= {
-            out / "tables" / f"{table.name}.csv": tables.as_csv(table),
-            out / "tables" / f"{table.name}.md": tables.as_markdown(table) + "\n",
-            out / "tables" / f"{table.name}.tex": tables.as_latex(table),
+            out / "tables" / f"{table.name}.csv": formats.as_csv(table),
+            out / "tables" / f"{table.name}.md": formats.as_markdown(table) + "\n",
+            out / "tables" / f"{table.name}.tex": formats.as_latex(table),
         }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

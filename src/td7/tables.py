@@ -3,13 +3,9 @@
 What a study's tables are is in VIEWS; every view is the same function for all studies.
 """
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +31,6 @@ DROP_PERCENTS = (10, 25, 50)
 DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
 FEWEST_RANKED = 3  # rows whose order can be compared
 REACHED = "TD3"  # the row of the paper whose scores others are timed to
-TOTAL = "Total"  # a column of the offline table
 
 Value = str | int | float | bool | None
 
@@ -81,7 +76,7 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     del notes
     both: dict[int, dict[tuple[str, str], tuple[Sample, Sample]]] = {}
     for step in steps_shown(study, results):
-        here, there = _samples(results, step), printed(study.table, step)
+        here, there = _samples(results, step), paper.printed(study.table, step)
         both[step] = {key: (there[key], s) for key, s in here.items() if key in there}
     step = max(both, key=lambda step: (len(both[step]), step), default=0)
     found = both.get(step, {})
@@ -121,12 +116,12 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     del notes
     places = _places(study, results)
     has_total = bool(study.datasets) and _has_total(study, results)
-    columns = [*places, *([TOTAL] if has_total else [])]
+    columns = [*places, *([paper.TOTAL] if has_total else [])]
     records: list[Mapping[str, Value]] = []
     lines: list[tuple[Cell, ...]] = []
     for step in steps_shown(study, results):
         here = _samples(results, step)
-        there = printed(study.table, step)
+        there = paper.printed(study.table, step)
         if has_total:
             here |= _totals(study, here)
         best = {column: _best(here, column) for column in columns}
@@ -241,7 +236,7 @@ def _totals(study: Study, here: Mapping[tuple[str, str], Sample]) -> dict[tuple[
         if len(parts) == len(study.datasets):
             sd = float(np.sqrt(sum(part.sd**2 for part in parts)))
             n = min(part.n for part in parts)
-            found[label, TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
+            found[label, paper.TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
     return found
 
 
@@ -255,56 +250,15 @@ def _best(samples: Mapping[tuple[str, str], Sample], column: str) -> set[str]:
 def steps_shown(study: Study, results: Sequence[Result]) -> list[int]:
     """The paper's steps that a run has, the last of finished runs, and one that the others have."""
     evaluated = [set(r.curves.steps) for r in results if r.curves]
-    wanted = {step for step in paper_steps(study) if any(step in steps for steps in evaluated)}
+    wanted = {
+        step for step in paper.steps(study.table) if any(step in steps for steps in evaluated)
+    }
     wanted |= {r.last for r in results if r.finished and r.last is not None}
     others = [steps for steps in evaluated if not steps & wanted]
     if others:
         shared = set.intersection(*others)
         wanted |= {max(shared)} if shared - {0} else {max(steps) for steps in others}
     return sorted(wanted)
-
-
-# -- the paper's ---------------------------------------------------------------------------------
-
-
-@cache
-def _entries(family: str) -> dict[tuple[str, str, int], Sample]:
-    """(label, place, step): what the paper's tables of a family print; one has several steps."""
-    found = {}
-    names = [n for n in paper.TABLES if n.partition("_")[0] == family]
-    for name in names:
-        rows = paper.table(name)
-        if "environment" not in rows or "ci95" not in rows:
-            continue
-        for row in rows.to_dict("records"):
-            label = str(row.get("variant", row.get("algorithm")))
-            if "dataset" in row:
-                place, step = _dataset(str(row["environment"]), str(row["dataset"])), 1_000_000
-                mean = float(row["normalized_score"])
-            else:
-                place, step = f"{row['environment']}-v4", int(row["time_step"])
-                mean = float(row["mean"])
-            found[label, place, step] = Sample.printed(mean, float(row["ci95"]), paper.SEEDS)
-    return found
-
-
-def _dataset(environment: str, kind: str) -> str:
-    return TOTAL if environment == TOTAL else f"{environment}-{kind}-v2".lower()
-
-
-def _family(table: str) -> str:
-    return table.partition("_")[0]
-
-
-def printed(table: str, step: int) -> dict[tuple[str, str], Sample]:
-    """(label, place): what the paper has at a step, in the tables of the same study."""
-    entries = _entries(_family(table)) if table else {}
-    return {(label, place): s for (label, place, at), s in entries.items() if at == step}
-
-
-def paper_steps(study: Study) -> list[int]:
-    entries = _entries(_family(study.table)) if study.table else {}
-    return sorted({step for _, _, step in entries})
 
 
 # -- percent losses ------------------------------------------------------------------------------
@@ -315,7 +269,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     reference = next(iter(study.rows), "")
     records: list[Mapping[str, Value]] = []
     lines = []
-    theirs = paper_steps(study)
+    theirs = paper.steps(study.table)
     for step in steps_shown(study, results):
         by_row = _by_row(results, step)
         if reference not in by_row:
@@ -409,16 +363,12 @@ def _printed_loss(study: Study, label: str, tasks: Sequence[str], step: int) -> 
     if study.name == "design" and label in names and step == study.steps:
         if set(tasks) != set(study.tasks):
             return _loss_of_means(study, label, tasks, step)
-        rows = paper.table("design_percent_loss").to_dict("records")
-        (row,) = (row for row in rows if row["variant"] == names[label])
-        return Sample.printed(
-            float(row["mean_percent_loss_1M"]), float(row["ci95_range"]), paper.SEEDS
-        )
+        return paper.percent_losses()[names[label]]
     return _loss_of_means(study, label, tasks, step)
 
 
 def _loss_of_means(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
-    there = printed(study.table, step)
+    there = paper.printed(study.table, step)
     reference = next(iter(study.rows))
     if any((name, task) not in there for name in (label, reference) for task in tasks):
         return None
@@ -435,7 +385,7 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
     records: list[Mapping[str, Value]] = []
     lines = []
     for step in steps_shown(study, results):
-        there = printed(study.table, step)
+        there = paper.printed(study.table, step)
         by_row = _by_row(results, step)
         own_means = {t: np.mean(list(s.values())) for t, s in by_row.get(reference, {}).items()}
         unit = {task: float(mean) for task, mean in own_means.items() if mean > 0}
@@ -632,10 +582,7 @@ def _counted(result: Result, within: int) -> int:
 def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
     """Minutes of every finished run, and for 1M steps beside the paper's."""
     del notes
-    there = {
-        (row["algorithm"], f"{row['environment']}-v4"): float(row["minutes"])
-        for row in paper.table("runtime").to_dict("records")
-    }
+    there = paper.minutes()
     records: list[Mapping[str, Value]] = []
     lines = []
     for result in results:
@@ -675,7 +622,7 @@ def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
         "the steps, without set-up, exploring at random, compiling and snapshots, and without "
         "evaluation unless worker processes evaluate beside; whole run: of the minutes, in runs "
         "that did not time it. The paper's: one seed, 1M steps, without evaluation, on "
-        f"{paper.table('runtime')['hardware'].iloc[0]}."
+        f"{paper.machine()}."
     )
     header = (
         *("row", "task", "steps", "seeds", "minutes", "ms a step", "timed"),
@@ -692,8 +639,8 @@ def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     lines = []
     for result in results:
         assert result.curves is not None  # as for every view
-        for paper_step in paper_steps(study):
-            there = printed(study.table, paper_step).get((REACHED, result.place))
+        for paper_step in paper.steps(study.table):
+            there = paper.printed(study.table, paper_step).get((REACHED, result.place))
             if there is None:
                 continue
             times = times_to_reach(result.curves.steps, result.curves.values, there.mean)
@@ -794,7 +741,7 @@ def _data(results: Sequence[Result], place: str) -> str:
 
 
 def _quantity(results: Sequence[Result], place: str) -> str:
-    if place == TOTAL:
+    if place == paper.TOTAL:
         return "D4RL score"
     return next(r.quantity for r in results if r.place == place)
 
@@ -820,69 +767,3 @@ def _beside(
 
 def _group(study: Study, label: str) -> str:
     return study.rows[label].group if label in study.rows else ""
-
-
-# -- how they are written ------------------------------------------------------------------------
-
-
-def as_csv(table: Table) -> str:
-    """The records in full: a float is written so that it is read back the same."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.records[0])
-    for record in table.records:
-        writer.writerow(["" if value is None else value for value in record.values()])
-    return text.getvalue()
-
-
-def as_markdown(table: Table) -> str:
-    rows = [
-        "| " + " | ".join(markdown(word) for word in table.header) + " |",
-        "|" + "---|" * len(table.header),
-    ]
-    for line in table.lines:
-        cells = [f"**{markdown(c.text)}**" if c.bold else markdown(c.text) for c in line]
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
-
-
-def markdown(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
-
-
-LATEX = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    "±": r"$\pm$",
-    "–": "--",
-    "…": r"\dots{}",
-}
-
-
-def latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
-
-
-def as_latex(table: Table) -> str:
-    """A tabular with booktabs' rules, one between parts of the table."""
-    words = [" & ".join(latex(word) for word in table.header) + r" \\", r"\midrule"]
-    first = True
-    for _, part in groupby(table.lines, key=lambda line: line[0].text):
-        words += [] if first else [r"\midrule"]
-        first = False
-        for line in part:
-            cells = [rf"\textbf{{{latex(c.text)}}}" if c.bold else latex(c.text) for c in line]
-            words.append(" & ".join(cells) + r" \\")
-    columns = "l" * 2 + "r" * (len(table.header) - 2)
-    body = "\n".join(words)
-    return (
-        "% needs the package booktabs\n"
-        f"\\begin{{table}}\n\\caption{{{latex(table.title)}. {latex(table.caption)}}}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )
