@@ -253,7 +253,7 @@ def test_returns_are_not_called_scores(tmp_path: Path) -> None:
     found = report.read([tmp_path])
     table = table_of(found, "offline-scores")
     assert table.caption.startswith("Mean D4RL's score of the evaluation")
-    assert table.caption.endswith(" Returns, since their tasks have no score: own.")
+    assert table.caption.endswith(" Returns, since their tasks have no score: own on Swimmer-v4.")
     figure = figures.curves("offline", found.findings.results)
     labels = [axes.get_ylabel().splitlines()[0] for axes in figure.axes if axes.lines]
     assert labels == ["D4RL score", "return"]
@@ -872,6 +872,83 @@ def test_changed_hyperparameters_are_another_row(tmp_path: Path) -> None:
     assert "design: TD3 on Ant-v4: differs from its row: batch_size=8" in found.findings.notes
 
 
+def test_tasks_that_are_made_otherwise_are_other_places(tmp_path: Path) -> None:
+    """Neither pooled with the plain task, nor beside the paper's number of it."""
+    write_run(tmp_path / "plain", pair(8000), seconds=1200.0)
+    made = {"use_contact_forces": True, "max_episode_steps": 20}
+    other = {seed + 2: own for seed, own in pair(90).items()}
+    write_run(tmp_path / "short", other, kwargs=made, seconds=1200.0)
+    again = {4: [0.0, 30.0, 60.0]}  # in another order
+    write_run(tmp_path / "again", again, kwargs=dict(reversed(made.items())))
+    found = report.read([tmp_path])
+    table = table_of(found, "online-scores")
+    place = "Ant-v4 (max_episode_steps=20, use_contact_forces=true)"
+    assert table.header[3:] == ("Ant-v4", place)
+    plain = record_of(table, place="Ant-v4", step=1_000_000)
+    assert (plain["seeds"], plain["mean"], plain["paper_mean"]) == (2, 8000, 8509)
+    short = record_of(table, place=place, step=1_000_000)
+    assert (short["seeds"], short["mean"], short["paper_mean"]) == (3, 80, None)
+    assert {r["place"] for r in table_of(found, "online-headline").records} == {"Ant-v4"}
+    assert {r["place"] for r in table_of(found, "online-reaching").records} == {"Ant-v4"}
+    write_run(tmp_path / "cheetah/plain", pair(1), env="HalfCheetah-v4")
+    write_run(tmp_path / "cheetah/short", pair(1), env="HalfCheetah-v4", kwargs=made)
+    speeds = table_of(report.read([tmp_path / "cheetah"]), "online-speed").records
+    assert [record["paper_minutes"] for record in speeds] == [110, None]
+
+
+def test_a_dataset_is_a_place_on_the_task_it_is_evaluated_on(tmp_path: Path) -> None:
+    """The paper's numbers are of v4; walkers and half cheetahs have states of the same size."""
+    options: Any = {"dataset": "/data/hopper_medium-v2.hdf5", "every": 1_000_000}
+    for i, env in enumerate(("Hopper-v4", "Hopper-v5", "mine:Hopper-v4", "Walker2d-v4")):
+        write_run(tmp_path / env, {i: [0.0, 100.0]}, algorithm="iql", env=env, **options)
+    records = table_of(report.read([tmp_path]), "offline-scores").records
+    assert [(r["place"], r["paper_mean"]) for r in records] == [
+        ("hopper-medium-v2", 63.9),
+        ("hopper-medium-v2 on Hopper-v5", None),
+        ("hopper-medium-v2 on Walker2d-v4", None),
+        ("hopper-medium-v2 on mine:Hopper-v4", None),
+    ]
+
+
+def test_what_was_measured_otherwise_is_pooled_and_said(tmp_path: Path) -> None:
+    both = pair(1000)
+    write_run(tmp_path / "a", {0: both[0]}, also={"precision": "float32"})
+    other: dict[str, Any] = {"precision": "float64", "evaluation_episodes": 1}
+    other["versions"] = {"mujoco": "3.5.0", "torch": "2.12.0"}
+    write_run(tmp_path / "b", {1: both[1]}, also=other)
+    found = report.read([tmp_path])
+    assert [result.seeds for result in found.findings.results] == [(0, 1)]
+    said = f"seeds of {tmp_path / 'a'} and of {tmp_path / 'b'} are pooled, though they differ: "
+    said += "evaluation_episodes 2 and 1, precision float32 and float64, mujoco 3.4.0 and 3.5.0"
+    assert f"online: TD7 on Ant-v4: {said}" in found.findings.notes
+
+
+def test_what_learned_something_else_is_not_pooled(tmp_path: Path) -> None:
+    """Of a row, the runs that are as it says; of a dataset's name, the first one's rows."""
+    row: Any = {"variant": "design/TD3", "algorithm": "td3"}
+    write_run(tmp_path / "a", {0: [1, 2, 3]}, **row, changed={"batch_size": 8})
+    for seed in (1, 2):
+        write_run(tmp_path / f"b{seed}", {seed: [1, 2, 3]}, **row, changed={"batch_size": 256})
+    data: Any = {"algorithm": "iql", "env": "Hopper-v4"}
+    for i, sha256 in enumerate(("1", "1", "2")):
+        given = {"source": "/data/Hopper-v4-medium.hdf5", "sha256": sha256, "self_collected": True}
+        write_run(tmp_path / f"c{i}", {i: [1, 2, 3]}, **data, also={"dataset": given})
+    found = report.read([tmp_path]).findings
+    assert [result.seeds for result in found.results] == [(0, 1), (1, 2)]
+    unlike = f"{tmp_path / 'a'} left out: unlike {tmp_path / 'b1'}: batch_size 256 and 8"
+    assert f"design: TD3 on Ant-v4: {unlike}" in found.notes
+    assert not any("differs from its row" in note for note in found.notes)
+    unlike = f"{tmp_path / 'c2'} left out: unlike {tmp_path / 'c0'}: sha256 1 and 2"
+    assert f"offline: IQL on Hopper-v4-medium: {unlike}" in found.notes
+
+
+def test_a_run_without_evaluations_hides_no_other(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", {}, seeds=(0, 1), steps=1_000_000)
+    write_run(tmp_path / "b", pair(1000))
+    (result,) = report.read([tmp_path]).findings.results
+    assert result.folder == tmp_path / "b"
+
+
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {0: [1, 2, 3000]})
     found = report.read([tmp_path])
@@ -894,13 +971,13 @@ def test_names_of_agents_are_the_papers() -> None:
     [
         ("/data/walker2d_medium_replay-v2.hdf5", "walker2d-medium-replay-v2", "D4RL"),
         ("/data/hopper_random-v2.hdf5", "hopper_random-v2", "D4RL"),
-        ("mujoco/hopper/medium-v0", "mujoco/hopper/medium-v0", "Minari"),
+        ("mujoco/hopper/medium-v0", "mujoco/hopper/medium-v0 on Hopper-v4", "Minari"),
         ("/data/Hopper-v4-medium-expert.hdf5", "Hopper-v4-medium-expert", "of other origin"),
     ],
 )
 def test_where_data_come_from(tmp_path: Path, source: str, place: str, data: str) -> None:
-    run = write_run(tmp_path / "run", pair(1000), env="Hopper-v4", dataset=source)
-    result = results.read_run(run)
+    env = "Walker2d-v4" if "walker2d" in source else "Hopper-v4"
+    result = results.read_run(write_run(tmp_path / "run", pair(1000), env=env, dataset=source))
     assert (result.study, result.place, result.data) == ("offline", place, data)
 
 
@@ -922,8 +999,10 @@ def test_damaged_runs_are_said_and_others_told(tmp_path: Path) -> None:
     (bad / "config.json").write_text("{")
     worse = write_run(tmp_path / "worse", pair(1000))
     (worse / "evaluations.csv").write_bytes(b"\xff\xfe\x00")
+    listed = write_run(tmp_path / "listed", pair(1000), also={"hyperparameters": ["batch_size"]})
     notes = report.read([tmp_path]).findings.notes
     assert any(note.startswith(f"{bad}: left out: ") for note in notes)
+    assert any(note.startswith(f"{listed}: left out: {listed}/config.json") for note in notes)
     assert any(note.startswith(("online: TD7", f"{worse}: left out: ")) for note in notes)
 
 

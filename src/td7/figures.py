@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.results import Result, known
+from td7.results import Result, known, places
 from td7.statistics import Aligned, normalised, smoothed
 from td7.tables import DROP_WINDOWS, Table, Value, drop_shares
 
@@ -148,6 +148,10 @@ def _plain(axes: Any) -> None:
     axes.tick_params(labelsize=8)
 
 
+def _titled(axes: Any, text: str) -> None:
+    axes.set_title(fill(text, LONGEST_TITLE), fontsize=10)
+
+
 def wrapped(label: str) -> str:
     """Of a run with many changed hyperparameters: several short lines."""
     return fill(label, LONGEST_LINE, break_long_words=False)
@@ -192,12 +196,9 @@ def _spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> Any:
     """One panel a task: smoothed means and intervals over evaluations, or over minutes."""
-    chosen = known(study)
-    found = dict.fromkeys(result.place for result in results)
-    places = [p for p in chosen.datasets or chosen.tasks if p in found]
-    places += [p for p in found if p not in places]
-    figure, axes = _panels(len(places))
-    for i, (one, place) in enumerate(zip(axes, places, strict=True)):
+    shown = places(results)
+    figure, axes = _panels(len(shown))
+    for i, (one, place) in enumerate(zip(axes, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
         highest = max(r.last or 0 for r in own)
         unit = 1.0 if by_time else _units(one, highest, own[0].counted)
@@ -216,8 +217,7 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
             if len(values) > 1:
                 wide = _spread(values)
                 one.fill_between(x, mean - wide, mean + wide, color=look.colour, alpha=0.15, lw=0)
-        data = "" if not own[0].data or own[0].data == "D4RL" else f" ({own[0].data})"
-        one.set_title(fill(f"{place}{data}", LONGEST_TITLE), fontsize=10)
+        _titled(one, own[0].title)
         one.margins(x=0.01)
         if i % PANELS == 0 or own[0].quantity != results[0].quantity:
             one.set_ylabel(f"{own[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
@@ -237,9 +237,8 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
     shown = [r for r in results if r.label in rows and rows[r.label].group == "Default"]
     if not shown:
         return None
-    places = list(dict.fromkeys(result.place for result in shown))
-    figure, axes = _panels(len(places))
-    for one, place in zip(axes, places, strict=True):
+    figure, axes = _panels(len(places(shown)))
+    for one, place in zip(axes, places(shown), strict=True):
         own = [r for r in shown if r.place == place]
         unit = _units(one, max(r.last or 0 for r in own), own[0].counted)
         for result in own:
@@ -249,7 +248,7 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
             x = np.array(result.curves.steps) / unit
             for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
                 one.plot(x, values, label=result.label if i == 0 else None, **look)
-        one.set_title(place, fontsize=10)
+        _titled(one, own[0].title)
     for one in axes[::PANELS]:
         one.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
     _legend(figure, axes)
@@ -372,7 +371,7 @@ class Bar(NamedTuple):
 
 def speed_bars(table: Table) -> Any:
     """Minutes for 1M steps, a group of bars a row: all seeds together, and the paper's for one."""
-    places = list(dict.fromkeys(str(record["place"]) for record in table.records))
+    settings = list(dict.fromkeys(str(record["place"]) for record in table.records))
     bars: list[Bar] = []
     ticks: dict[str, float] = {}
     y = 0.0
@@ -394,7 +393,7 @@ def speed_bars(table: Table) -> Any:
     axes = figure.add_subplot()
     _plain(axes)
     axes.grid(axis="y", visible=False)
-    for i, place in enumerate([*places, PAPER]):
+    for i, place in enumerate([*settings, PAPER]):
         mine = [bar for bar in bars if bar.whose == place]
         if not mine:
             continue
@@ -430,13 +429,13 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
             by_place.setdefault(result.place, []).append((result, found))
     windows = [w for w in DROP_WINDOWS if any(w in f for own in by_place.values() for _, f in own)]
     figure, axes = _panels(len(by_place) * len(windows))
-    pairs = [(place, own, within) for within in windows for place, own in by_place.items()]
-    for one, (place, own, within) in zip(axes, pairs, strict=True):
+    pairs = [(own, within) for within in windows for own in by_place.values()]
+    for one, (own, within) in zip(axes, pairs, strict=True):
         for result, shares in own:
             if within in shares:
                 look = _lines(style(study, result.label))
                 one.plot(DROPS, shares[within], label=result.label, **look)
-        one.set_title(place, fontsize=10)
+        _titled(one, own[0][0].title)
         one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)
         one.set_ylim(-3, 103)
     for one in axes[::PANELS]:

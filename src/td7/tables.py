@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7 import paper
-from td7.results import D4RL, D4RL_SCORE, Result, known, machine_of
+from td7.results import D4RL_SCORE, Result, known, machine_of, places
 from td7.statistics import (
     Sample,
     drops,
@@ -82,12 +82,12 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     found = both.get(step, {})
     if not found:
         return None
-    places = [p for p in _places(study, results) if any(p == place for _, place in found)]
+    columns = [p for p in places(results) if any(p == place for _, place in found)]
     spec = ".1f" if study.datasets else ".0f"
     lines = []
     for label in dict.fromkeys(label for label, _ in found):
         for i, whose in enumerate(("paper", "here")):
-            samples = [found[label, p][i] if (label, p) in found else None for p in places]
+            samples = [found[label, p][i] if (label, p) in found else None for p in columns]
             lines.append(_line((f"{label}, {whose}",), [Cell(_said(s, spec)) for s in samples]))
     records = [
         {
@@ -106,7 +106,7 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     counts = sorted({here.n for _, here in found.values()})
     seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
     caption = "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval."
-    header = (f"{step:,} {study.counted}, {seeds} seed{'s' * (counts[-1] > 1)}", *places)
+    header = (f"{step:,} {study.counted}, {seeds} seed{'s' * (counts[-1] > 1)}", *columns)
     title = f"Beside the paper's: {study.title}"
     return _table(study, "headline", title, caption, header, lines, records)
 
@@ -114,9 +114,9 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
 def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
     """Mean ± interval of every row and place, the paper's beside, at the paper's steps."""
     del notes
-    places = _places(study, results)
+    at = {place: next(r for r in results if r.place == place) for place in places(results)}
     has_total = bool(study.datasets) and _has_total(study, results)
-    columns = [*places, *([paper.TOTAL] if has_total else [])]
+    columns = [*at, *([paper.TOTAL] if has_total else [])]
     records: list[Mapping[str, Value]] = []
     lines: list[tuple[Cell, ...]] = []
     for step in steps_shown(study, results):
@@ -138,9 +138,9 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                         "group": _group(study, label),
                         "row": label,
                         "place": column,
-                        "data": _data(results, column),
+                        "data": at[column].data if column in at else "",
                         "step": step,
-                        "quantity": _quantity(results, column),
+                        "quantity": at[column].quantity if column in at else D4RL_SCORE,
                         "seeds": found.here.n,
                         "mean": found.here.mean,
                         "interval": _number(found.here.interval),
@@ -175,21 +175,30 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     ),
                     _line((*head, "difference"), [Cell(found.words) for found in row.values()]),
                 ]
-    returns = [place for place in places if _quantity(results, place) == "return"]
-    quantity = "return" if returns == places else "D4RL's score"
+    returns = [place for place, result in at.items() if result.quantity == "return"]
+    quantity = "return" if returns == list(at) else "D4RL's score"
     caption = (
         f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
         "over seeds). Bold: not significantly worse than the column's best (Welch's test, "
         "one-sided, 0.05), among the rows that are there. Difference: from the paper's mean, and "
-        "the p-value of Welch's test, two-sided. Student's wider interval is in the CSV file."
+        "the p-value of Welch's test, two-sided." + _student(records)
     )
-    collected = [place for place in places if _data(results, place) not in ("", D4RL)]
+    collected = [result.title for result in at.values() if result.title != result.place]
     if collected:
-        caption += f" Not D4RL's data: {', '.join(_titled(results, p) for p in collected)}."
-    if returns and returns != places:
+        caption += f" Not D4RL's data: {', '.join(collected)}."
+    if returns and returns != list(at):
         caption += f" Returns, since their tasks have no score: {', '.join(returns)}."
-    header = (study.counted, "row", "", *(_titled(results, column) for column in columns))
+    titles = [at[column].title if column in at else column for column in columns]
+    header = (study.counted, "row", "", *titles)
     return _table(study, "scores", study.title, caption, header, lines, records)
+
+
+def _student(records: Sequence[Mapping[str, Value]]) -> str:
+    """How much wider Student's interval is than the paper's: a number of the seeds alone."""
+    counts = sorted({int(str(record["seeds"])) for record in records} - {1}, reverse=True)
+    samples = [Sample(0.0, 1.0, n) for n in counts]
+    wider = [f"{s.student / s.interval:.2f} times as wide with {s.n} seeds" for s in samples]
+    return f" Student's (in the CSV file) is {', '.join(wider)}." if wider else ""
 
 
 @dataclass(frozen=True)
@@ -590,7 +599,7 @@ def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
             continue
         seeds = len(result.seeds)
         minutes, million = result.seconds / 60, result.seconds_a_step * 1_000_000 / 60
-        printed_minutes = there.get((result.label, result.task)) if not result.data else None
+        printed_minutes = there.get((result.label, result.where))
         under_way = result.learning_seconds is not None
         machine = machine_of(result.config)
         records.append(
@@ -728,27 +737,6 @@ def _number(value: float) -> float | None:
 
 def _labels(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(result.label for result in results))
-
-
-def _places(study: Study, results: Sequence[Result]) -> list[str]:
-    there = dict.fromkeys(result.place for result in results)
-    ordered = [place for place in study.datasets or study.tasks if place in there]
-    return [*ordered, *(place for place in there if place not in ordered)]
-
-
-def _data(results: Sequence[Result], place: str) -> str:
-    return next((result.data for result in results if result.place == place), "")
-
-
-def _quantity(results: Sequence[Result], place: str) -> str:
-    if place == paper.TOTAL:
-        return "D4RL score"
-    return next(r.quantity for r in results if r.place == place)
-
-
-def _titled(results: Sequence[Result], place: str) -> str:
-    data = _data(results, place)
-    return place if data in ("", D4RL) else f"{place} ({data})"
 
 
 def _beside(
