@@ -210,7 +210,7 @@ def _table(table: Table) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"[-+]?[\d.,]+( ±.*|%.*)?|–", text))
+    return bool(re.fullmatch(r"[-+]?(± )?[\d.,]+( [±\[].*|%.*)?|–", text))
 
 
 def _download(table: Table) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
@@ -29,22 +28,17 @@ MARKED = re.compile(
 )
 
 
-def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row a step, a column a seed."""
-    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
-
-
 def summary(evaluations: pd.DataFrame, scored: str = "", step: str = "step") -> Table:
     """A row a seed (first, best and last evaluation), then the mean over seeds.
 
     `scored`: the task whose D4RL score is told, too. `step`: what one is called.
     """
-    curves = per_seed(evaluations)
+    curves = results.per_seed(evaluations)
     has_score = score(scored, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     table.add_column("seed", justify="right")
     columns = ["first", "best", f"at {step}", "last", f"at {step}"]
-    for column in [*columns, *(["D4RL score"] if has_score else [])]:
+    for column in [*columns, *([results.D4RL_SCORE] if has_score else [])]:
         table.add_column(column, justify="right")
 
     def scores(last: Sequence[float]) -> list[str]:
@@ -108,7 +102,8 @@ def dataset_table(found: Mapping[str, Any]) -> Table:
         words = f"{value:,}" if isinstance(value, int) else value or "unknown"
         table.add_row(name.replace("_dim", " dimensions"), Text(words))
     table.add_row("rows that end for good", f"{100 * found['terminal_share']:.2f}%")
-    for name, label in (("returns", "return"), ("lengths", "length"), ("scores", "D4RL score")):
+    statistics = {"returns": "return", "lengths": "length", "scores": results.D4RL_SCORE}
+    for name, label in statistics.items():
         if found[name] is not None:
             table.add_section()
             for statistic, value in found[name].items():
@@ -134,37 +129,6 @@ def plan_table(states: Mapping[Planned, State]) -> Table:
         sizes = (f"{first.options['steps']:,}", str(len(first.options["seeds"])))
         table.add_row(label, first.algorithm, *sizes, *places)
     return table
-
-
-def learning_curve(
-    evaluations: pd.DataFrame, title: str, file: Path, steps: str = "environment steps"
-) -> None:
-    """A picture: every seed's evaluations, their mean and the paper's interval."""
-    # The object interface of matplotlib: no global state, no screen needed.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    curves = per_seed(evaluations)
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for seed, curve in curves.items():
-        known = curve.dropna()
-        axes.plot(known.index, known, linewidth=1, alpha=0.55, label=f"seed {seed}")
-    common = curves.dropna()
-    if curves.shape[1] > 1 and len(common):
-        mean = common.mean(axis=1)
-        interval = 1.96 / np.sqrt(curves.shape[1]) * common.std(axis=1)
-        axes.fill_between(
-            common.index, mean - interval, mean + interval, color="black", alpha=0.12, linewidth=0
-        )
-        axes.plot(common.index, mean, color="black", linewidth=2, label="mean ± 1.96 sd/√n")
-    axes.set(title=title, xlabel=steps, ylabel="evaluation return")
-    axes.grid(alpha=0.25)
-    axes.margins(x=0.01)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", ncols=2)
-    figure.savefig(file, dpi=150)
 
 
 # -- the whole report ----------------------------------------------------------------------------

@@ -383,6 +383,11 @@ def _curves(
         return None
 
 
+def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The mean return of every evaluation: a row a step, a column a seed."""
+    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
+
+
 def _values(folder: Path, curves: Aligned, notes: list[str]) -> NDArray[np.float64] | None:
     """[seeds, evaluations]: the last `policy_value` that was recorded up to each evaluation."""
     rows = _table(folder / "metrics.csv", ("seed", "step", "policy_value"), notes)
@@ -456,6 +461,12 @@ def places(results: Sequence[Result]) -> list[str]:
     found = dict.fromkeys(result.place for result in results)
     order = _paper_places(results[0].study) if results else ()
     return sorted(found, key=lambda place: _rank(place, order))
+
+
+def suites(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Those that may be averaged, as they come."""
+    names = dict.fromkeys(result.suite for result in results)
+    return {name: [r for r in results if r.suite == name] for name in names}
 
 
 def _paper_places(study: str) -> Sequence[str]:

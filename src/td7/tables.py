@@ -6,20 +6,24 @@ What a study's tables are is in VIEWS; every view is the same function for all s
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from td7 import paper
-from td7.results import D4RL_SCORE, Result, known, machine_of, places
+from td7.results import D4RL_SCORE, Result, known, machine_of, places, suites
 from td7.statistics import (
+    Interval,
     Sample,
     drops,
     highlighted,
     iqm,
     iqm_interval,
+    normalised,
     percent_loss,
     probability_of_improvement,
+    probability_of_improvement_interval,
     rank_correlation,
     times_to_reach,
     welch,
@@ -30,7 +34,7 @@ from td7.studies.design import PERCENT_LOSS_LABELS
 DROP_PERCENTS = (10, 25, 50)
 DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
 FEWEST_RANKED = 3  # rows whose order can be compared
-REACHED = "TD3"  # the row of the paper whose scores others are timed to
+BASELINE = "TD3"  # the row whose scores others are timed to, and measured by
 
 Value = str | int | float | bool | None
 
@@ -274,28 +278,30 @@ def steps_shown(study: Study, results: Sequence[Result]) -> list[int]:
 
 
 def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Every row's mean percent loss against the first, over the tasks that both have."""
+    """Every row's mean percent loss against the first, over the tasks of a suite both have."""
     reference = next(iter(study.rows), "")
     records: list[Mapping[str, Value]] = []
     lines = []
     theirs = paper.steps(study.table)
-    for step in steps_shown(study, results):
-        by_row = _by_row(results, step)
+    for step, (suite, own_results) in product(steps_shown(study, results), suites(results).items()):
+        by_row = _by_row(own_results, step)
         if reference not in by_row:
             if by_row:
-                notes.append(f"{study.name}: no percent losses at {step:,}: {reference} is missing")
+                what = f"at {step:,} over {suite}: {reference} is missing"
+                notes.append(f"{study.name}: no percent losses {what}")
             continue
         for label, own in by_row.items():
             if label == reference:
                 continue
             tasks = [task for task in by_row[reference] if task in own]
             if not tasks:
-                notes.append(f"{study.name}: {label} at {step:,}: no task that {reference} has")
+                what = f"{label} at {step:,} over {suite}: no task that {reference} has"
+                notes.append(f"{study.name}: {what}")
                 continue
             y = _matrix(by_row[reference], tasks, f"{study.name}: {reference}", notes)
             x = _matrix(own, tasks, f"{study.name}: {label}", notes)
             try:
-                overall = percent_loss(y, x).overall  # refuses an empty one
+                overall = percent_loss(y, x)  # refuses an empty one
             except ValueError as error:
                 notes.append(f"{study.name}: {label} at {step:,}: no percent loss: {error}")
                 continue
@@ -303,7 +309,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
             there = _printed_loss(study, label, tasks, paper_step)
             records.append(
                 {
-                    **_beside(study, label, reference, step, tasks),
+                    **_beside(study, label, reference, step, suite, tasks),
                     "seeds": overall.n,
                     "percent_loss": overall.mean,
                     "interval": _number(overall.interval),
@@ -312,7 +318,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     "paper_interval": _number(there.interval) if there else None,
                 }
             )
-            words = (f"{step:,}", _group(study, label), label, str(len(tasks)))
+            words = (f"{step:,}", _group(study, label), label, f"{len(tasks)} {suite}")
             when = f" at {paper_step:,}" if there and paper_step != step else ""
             numbers = (_said(overall, ".1f"), _said(there, ".1f") + when)
             lines.append(tuple(Cell(word) for word in (*words, *numbers)))
@@ -389,59 +395,77 @@ def _loss_of_means(study: Study, label: str, tasks: Sequence[str], step: int) ->
 
 
 def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Interquartile means over tasks, and how often a row beats the reference."""
+    """Means over the tasks of a suite, and how often a row beats the reference."""
     reference = _reference(study)
+    has_baseline = BASELINE in study.rows
     records: list[Mapping[str, Value]] = []
     lines = []
-    for step in steps_shown(study, results):
+    for step, (suite, own_results) in product(steps_shown(study, results), suites(results).items()):
         there = paper.printed(study.table, step)
-        by_row = _by_row(results, step)
-        own_means = {t: np.mean(list(s.values())) for t, s in by_row.get(reference, {}).items()}
-        unit = {task: float(mean) for task, mean in own_means.items() if mean > 0}
-        unit |= {task: s.mean for (label, task), s in there.items() if label == reference}
+        by_row = _by_row(own_results, step)
         # D4RL's scores are shares already.
-        unit |= {r.place: 100.0 for r in results if r.quantity == D4RL_SCORE}
+        scored = {r.place: 100.0 for r in own_results if r.quantity == D4RL_SCORE}
+        unit = _means(reference, by_row, there) | scored
+        baseline = _means(BASELINE, by_row, there)
         for label, own in by_row.items():
             tasks = [task for task in own if task in unit]
             if not tasks:
                 continue
             x = _matrix(own, tasks, f"{study.name}: {label}", notes)
             if not x.size:
-                notes.append(f"{study.name}: {label} at {step:,}: no seed that all tasks have")
+                what = f"{label} at {step:,} over {suite}: no seed that all tasks have"
+                notes.append(f"{study.name}: {what}")
                 continue
             shares = x / np.array([unit[task] for task in tasks])
-            several = len(x) > 1
             random = np.random.default_rng(0)  # the same report again
             middle = iqm(shares)
-            ends = iqm_interval(shares, random=random) if several else None
+            ends = iqm_interval(shares, random) if len(x) > 1 else None
             mean = Sample.of(shares.mean(axis=1))
-            better = _improvement(by_row, label, reference, tasks, notes, study.name)
+            based = [task for task in tasks if task in baseline]
+            columns = [tasks.index(task) for task in based]
+            ratio = normalised(x[:, columns], [baseline[t] for t in based]) if based else None
+            better, better_ends = _improvement(study, by_row, label, tasks, random, notes)
             records.append(
                 {
-                    **_beside(study, label, reference, step, tasks),
+                    **_beside(study, label, reference, step, suite, tasks),
                     "seeds": len(x),
                     "iqm": middle,
                     "iqm_low": ends.low if ends else None,
                     "iqm_high": ends.high if ends else None,
                     "mean": mean.mean,
                     "interval": _number(mean.interval),
+                    "student_interval": _number(mean.student),
+                    "baseline": BASELINE if ratio else None,
+                    "baseline_tasks": len(based),
+                    "baseline_mean": ratio.mean if ratio else None,
+                    "baseline_interval": _number(ratio.interval) if ratio else None,
                     "probability_of_improvement": better,
+                    "probability_low": better_ends.low if better_ends else None,
+                    "probability_high": better_ends.high if better_ends else None,
                 }
             )
-            words = (f"{step:,}", label, str(len(tasks)), str(len(x)))
-            said = f"{middle:.3f} [{ends.low:.3f}, {ends.high:.3f}]" if ends else f"{middle:.3f}"
-            chance = "–" if better is None else f"{better:.2f}"
-            cells = (*words, said, _said(mean, ".3f"), chance)
-            lines.append(tuple(Cell(word) for word in cells))
+            fewer = f" on {len(based)}" if ratio and len(based) < len(tasks) else ""
+            words = (
+                *(f"{step:,}", label, f"{len(tasks)} {suite}", str(len(x))),
+                *(_between(middle, ends, ".3f"), _said(mean, ".3f")),
+                f"± {mean.student:.3f}" if np.isfinite(mean.student) else "–",
+                *([_said(ratio, ".2f") + fewer] if has_baseline else []),
+                _between(better, better_ends, ".2f"),
+            )
+            lines.append(tuple(Cell(word) for word in words))
     share = "100 points of D4RL's score" if study.datasets else f"the paper's {reference}"
+    multiples = f" Of {BASELINE}: the mean in multiples of {BASELINE}'s, likewise."
     caption = (
         f"In shares of {share} on the same task at the same step (where there is none, of "
         f"{reference}'s mean here): the interquartile mean over all "
-        "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew, and the mean "
-        "± the paper's interval. P: how often a seed of the row beats one of "
-        f"{reference}'s here, over the tasks that both have."
+        "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew; the mean "
+        f"± the paper's interval; ± Student's.{multiples if has_baseline else ''} P: how often a "
+        f"seed of the row beats one of {reference}'s here, over the tasks that both have, with 95% "
+        "of such a bootstrap. Tasks of different versions are never averaged."
     )
-    header = (study.counted, "row", "tasks", "seeds", "IQM", "mean", "P")
+    of_baseline = [f"of {BASELINE}"] if has_baseline else []
+    means = ("IQM", "mean", "Student", *of_baseline)
+    header = (study.counted, "row", "tasks", "seeds", *means, "P")
     title = f"Over all tasks: {study.title}"
     return _table(study, "aggregates", title, caption, header, lines, records)
 
@@ -451,22 +475,37 @@ def _reference(study: Study) -> str:
     return "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
 
 
+def _means(
+    label: str,
+    by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
+    there: Mapping[tuple[str, str], Sample],
+) -> dict[str, float]:
+    """place: the paper's mean of a row; where it has none, that of here, if it is positive."""
+    own = {place: float(np.mean(list(s.values()))) for place, s in by_row.get(label, {}).items()}
+    printed = {place: sample.mean for (name, place), sample in there.items() if name == label}
+    return {place: mean for place, mean in own.items() if mean > 0} | printed
+
+
 def _improvement(
+    study: Study,
     by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
     label: str,
-    reference: str,
     tasks: Sequence[str],
+    random: np.random.Generator,
     notes: list[str],
-    study: str,
-) -> float | None:
-    if reference not in by_row or label == reference:
-        return None
-    both = [task for task in tasks if task in by_row[reference]]
-    if not both:
-        return None
-    a = _matrix(by_row[label], both, f"{study}: {label}", notes)
-    b = _matrix(by_row[reference], both, f"{study}: {reference}", notes)
-    return probability_of_improvement(a, b) if a.size and b.size else None
+) -> tuple[float | None, Interval | None]:
+    """Of a row over the reference, and its interval, where there is something to draw."""
+    reference = _reference(study)
+    both = [task for task in tasks if task in by_row.get(reference, {})]
+    if not both or label == reference:
+        return None, None
+    a = _matrix(by_row[label], both, f"{study.name}: {label}", notes)
+    b = _matrix(by_row[reference], both, f"{study.name}: {reference}", notes)
+    if not a.size or not b.size:
+        return None, None
+    several = min(len(a), len(b)) > 1
+    ends = probability_of_improvement_interval(a, b, random) if several else None
+    return probability_of_improvement(a, b), ends
 
 
 # -- value estimates, drops, run time ------------------------------------------------------------
@@ -649,7 +688,7 @@ def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     for result in results:
         assert result.curves is not None  # as for every view
         for paper_step in paper.steps(study.table):
-            there = paper.printed(study.table, paper_step).get((REACHED, result.place))
+            there = paper.printed(study.table, paper_step).get((BASELINE, result.place))
             if there is None:
                 continue
             times = times_to_reach(result.curves.steps, result.curves.values, there.mean)
@@ -679,12 +718,12 @@ def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table
             words = (result.label, result.where, score, share, steps, said)
             lines.append(tuple(Cell(word) for word in words))
     caption = (
-        f"Steps before the first evaluation that has a seed where the paper's {REACHED} is after "
+        f"Steps before the first evaluation that has a seed where the paper's {BASELINE} is after "
         "its steps: the median over seeds, where those that never get there count as later than "
         "all. Minutes: at the run's milliseconds a step, all seeds together."
     )
-    header = ("row", "task", f"{REACHED}'s score", "seeds that reach it", "steps", "minutes")
-    title = f"Steps to {REACHED}'s scores: {study.title}"
+    header = ("row", "task", f"{BASELINE}'s score", "seeds that reach it", "steps", "minutes")
+    title = f"Steps to {BASELINE}'s scores: {study.title}"
     return _table(study, "reaching", title, caption, header, lines, records)
 
 
@@ -731,6 +770,12 @@ def _said(sample: Sample | None, spec: str) -> str:
     return f"{sample:{spec}}" if np.isfinite(sample.interval) else f"{sample.mean:{spec}}"
 
 
+def _between(value: float | None, ends: Interval | None, spec: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:{spec}}" + (f" [{ends.low:{spec}}, {ends.high:{spec}}]" if ends else "")
+
+
 def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
@@ -740,7 +785,7 @@ def _labels(results: Sequence[Result]) -> list[str]:
 
 
 def _beside(
-    study: Study, label: str, reference: str, step: int, tasks: Sequence[str]
+    study: Study, label: str, reference: str, step: int, suite: str, tasks: Sequence[str]
 ) -> dict[str, Value]:
     """Which row a record compares with which, at what step, over how many tasks."""
     return {
@@ -749,6 +794,7 @@ def _beside(
         "row": label,
         "reference": reference,
         "step": step,
+        "suite": suite,
         "tasks": len(tasks),
     }
 
