@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fake_runs import write_run
@@ -358,7 +359,7 @@ def test_percent_losses_before_the_papers_steps(tmp_path: Path) -> None:
     assert line[5].text == f"{own:.1f} at 1,000,000"
     assert table.caption.endswith("here and there: 0.50 at 5,000 steps, over 3 rows.")
     figure = figures.loss_bars(table)
-    assert "paper, 1,000,000 steps" in [t.get_text() for t in figure.axes[0].get_legend().texts]
+    assert "paper, 1,000,000 steps" in [text.get_text() for text in figure.legends[0].texts]
 
 
 @pytest.mark.parametrize("label", PERCENT_LOSS_LABELS.values())
@@ -457,7 +458,7 @@ def test_versions_of_tasks_are_never_averaged(tmp_path: Path) -> None:
     assert [number is None for number in there] == [False, True, True]
     assert [line[3].text for line in table.lines] == ["2 v4", *(f"1 {suite}" for suite in others)]
     (axes,) = figures.loss_bars(table).axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
+    names = [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
     assert names == [f"zs'a', {suite}" for suite in ("v4", *others)]
 
 
@@ -469,7 +470,10 @@ def test_curves_over_tasks_are_of_one_version(tmp_path: Path) -> None:
     shown = report.read([tmp_path]).findings.results
     figure = figures.normalised_curves("ablation-main", shown)
     assert figure is not None
-    assert [axes.get_title() for axes in figure.axes] == ["mean of 1 v4 task", "mean of 1 v5 task"]
+    assert [axes.get_title() for axes in figure.axes] == [
+        "mean of 1 task, v4",
+        "mean of 1 task, v5",
+    ]
     ends = [[float(line.get_ydata()[-1]) for line in axes.lines] for axes in figure.axes]
     assert ends == [[1, 0.5], [1, 0.25]]
 
@@ -800,6 +804,21 @@ def test_single_seeds_and_shares(found: report.Report) -> None:
     middle = (1 + 9000) / 2
     shares = [1e-4, (1 + middle) / 2 / 10000, (1 + middle + 9000) / 3 / 10000]
     assert lines["No SALE"] == pytest.approx(shares)
+
+
+def test_a_single_runs_picture() -> None:
+    """Every seed's line, and over the steps that all have, their mean and the paper's interval."""
+    steps, seeds, values = [0, 5, 0, 5, 9], [0, 0, 1, 1, 1], [900, 1900, 1100, 2100, 7]
+    evaluations = pd.DataFrame({"step": steps, "seed": seeds, "return": values})
+    (axes,) = figures.learning_curve(evaluations, "td7 on Ant-v4", "environment steps").axes
+    lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+    assert lines == {
+        **{"seed 0": [900, 1900], "seed 1": [1100, 2100, 7]},
+        "mean ± 1.96 sd/√n": [1000, 2000],
+    }
+    (band,) = axes.collections
+    assert band.get_datalim(axes.transData).y0 == pytest.approx(1000 - INTERVAL)
+    assert (axes.get_title(), axes.get_xlabel()) == ("td7 on Ant-v4", "environment steps")
 
 
 def test_bars_are_the_tables_numbers(found: report.Report) -> None:

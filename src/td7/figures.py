@@ -300,7 +300,7 @@ def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
                 continue
             mean = [share.mean for share in shares]
             _band(one, np.array(steps) / unit, mean, [s.interval for s in shares], study, label)
-        _titled(one, f"mean of {len(ends)} {suite} task{'s' * (len(ends) > 1)}")
+        _titled(one, f"mean of {len(ends)} task{'s' * (len(ends) > 1)}, {suite}")
     axes[0].set_ylabel(f"share of {first}'s last return", fontsize=8)
     _legend(figure, axes)
     return figure
@@ -388,11 +388,11 @@ def loss_bars(table: Table) -> Any:
     axes.axvline(0, color="#222", linewidth=0.8)
     several = len({record["suite"] for record in records}) > 1
     names = [f"{r['row']}, {r['suite']}" if several else str(r["row"]) for r in records]
-    axes.set_yticks(y, names, fontsize=8)
+    axes.set_yticks(y, [wrapped(name) for name in names], fontsize=8)
     axes.set_ylim(-0.6, len(records) - 0.4)
     reference = records[0]["reference"]
     axes.set_xlabel(f"mean percent loss against {reference}, {step:,} steps", fontsize=9)
-    axes.legend(frameon=False, fontsize=8, loc="best")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     return figure
 
 
