@@ -21,7 +21,7 @@ from td7.configs import check, hyper, named, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, unknown
 from td7.evaluation import evaluate as play
-from td7.processes import own_cores
+from td7.processes import end_script, own_cores
 from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
@@ -158,6 +158,7 @@ def train(algorithm: str = "", **options: Any) -> Run:
 
     The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
     """
+    end_script()
     return start(train_options({"algorithm": algorithm, **options}))
 
 
@@ -382,6 +383,7 @@ def resume(
     """
     from td7.training import RunConfig, check_same
 
+    end_script()
     path = Path(path)
     record = runs.read_config(path)
     try:
