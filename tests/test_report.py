@@ -1189,18 +1189,21 @@ def test_marked_places_of_a_text_are_filled(mini: Path, tmp_path: Path) -> None:
     for _ in range(2):
         assert main([*words, "--markdown", str(file), str(tmp_path / "new.md")]) == 0
         lines = [
-            "| 1,000,000 steps, 2 seeds | HalfCheetah-v4 |",
+            "| 1,000,000 steps, 2 seeds (paper) | HalfCheetah-v4 |",
             "|---|---|",
-            *("| TD3, paper | 10574 ± 897 |", "| TD3, here | 11000 ± 196 |"),
-            *("| SAC, paper | 10484 ± 659 |", "| SAC, here | 15900 ± 196 |"),
-            *("| TD7, paper | 17434 ± 155 |", "| TD7, here | 16000 ± 196 |"),
+            "| TD3 | 11000 ± 196 (10574 ± 897) |",
+            "| SAC | 15900 ± 196 (10484 ± 659) |",
+            "| TD7 | 16000 ± 196 (17434 ± 155) |",
         ]
         table = "".join(f"{line}\n" for line in lines)
         assert file.read_text() == f"before\n{marks.format(table)}\nafter\n"
         assert (tmp_path / "new.md").read_text() == (tmp_path / "out/report.md").read_text()
     file.write_text(marks.format("old").replace("headline", "headline with caption"))
     assert main([*words, "--markdown", str(file)]) == 0
-    captioned = f"Mean ± 1.96 / sqrt(n) \\* sd over seeds, the paper's interval.\n\n{table}"
+    caption = (
+        "Mean ± 1.96 / sqrt(n) \\* sd over seeds, the paper's interval; in brackets the paper's."
+    )
+    captioned = f"{caption}\n\n{table}"
     assert file.read_text() == marks.format(captioned).replace("headline", "headline with caption")
 
 
@@ -1275,7 +1278,7 @@ def test_tables_in_the_texts_are_those_of_the_files(
     monkeypatch.chdir(ROOT)
     text = Path(file).read_text()
     assert report.read([Path("results")]).within(text) == text
-    assert re.search(r"\| \d+ ± \d+ \|", text)
+    assert re.search(r"\| \d+ ± \d+ ", text)
 
 
 def test_the_committed_results_are_the_means_of_their_rows() -> None:

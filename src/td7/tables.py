@@ -90,9 +90,12 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     spec = ".1f" if study.datasets else ".0f"
     lines = []
     for label in dict.fromkeys(label for label, _ in found):
-        for i, whose in enumerate(("paper", "here")):
-            samples = [found[label, p][i] if (label, p) in found else None for p in columns]
-            lines.append(_line((f"{label}, {whose}",), [Cell(_said(s, spec)) for s in samples]))
+        cells = []
+        for place in columns:
+            there, here = found.get((label, place), (None, None))
+            text = f"{_said(here, spec)} ({_said(there, spec)})" if here else _said(None, spec)
+            cells.append(Cell(text))
+        lines.append(_line((label,), cells))
     records = [
         {
             "study": study.name,
@@ -109,8 +112,11 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     ]
     counts = sorted({here.n for _, here in found.values()})
     seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    caption = "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval."
-    header = (f"{step:,} {study.counted}, {seeds} seed{'s' * (counts[-1] > 1)}", *columns)
+    caption = (
+        "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval; in brackets the paper's."
+    )
+    each = f"{seeds} seed{'s' * (counts[-1] > 1)}"
+    header = (f"{step:,} {study.counted}, {each} (paper)", *columns)
     title = f"Beside the paper's: {study.title}"
     return _table(study, "headline", title, caption, header, lines, records)
 
