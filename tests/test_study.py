@@ -301,3 +301,18 @@ def test_a_dry_run_finds_mistakes(
     assert said in err
     assert len(err.splitlines()) == 1
     assert not out.exists()
+
+
+def test_a_node_may_have_a_gpu_that_is_not_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    given = words(tmp_path, "--backend", "ray", "--dry-run", "--engine", "graph")
+    assert main([*given, "--device", "cuda"]) == 0
+    assert main([*given, "--device", "auto"]) == 0
+    assert main([*given, "--device", "cpu"]) == 2
+    assert "engine graph needs a CUDA device" in capsys.readouterr().err
+    assert main([*given, "--device", "cuda", "--engine", "grahp"]) == 2
+    assert "unknown engine 'grahp'; did you mean 'graph'?" in capsys.readouterr().err
+    assert main([*given, "--device", "cuba"]) == 2
+    assert "unknown device 'cuba'" in capsys.readouterr().err

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
 MOST_SEEDS = MOST_WORKERS = 1_000  # more is a slip of the finger
+DEVICES = ("auto", "cpu", "cuda")
 WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 ms saved in each
 
 
@@ -587,7 +588,7 @@ def one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
 def choose_device(given: str) -> str:
     import torch
 
-    one_of("device", given, ("auto", "cpu", "cuda"))
+    one_of("device", given, DEVICES)
     if given == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if given == "cuda" and not torch.cuda.is_available():
@@ -596,7 +597,7 @@ def choose_device(given: str) -> str:
 
 
 def choose_replay_device(given: str, device: str) -> str:
-    one_of("replay-device", given, ("auto", "cpu", "cuda"))
+    one_of("replay-device", given, DEVICES)
     if given == "cuda" and device != "cuda":
         raise InputError("replay-device cuda needs device cuda; allowed on a cpu: auto, cpu")
     return device if given == "auto" else given

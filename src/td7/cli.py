@@ -509,7 +509,7 @@ def _dataset_record(options: argparse.Namespace) -> int:
 
 def _study(options: argparse.Namespace) -> int:
     from td7 import planning
-    from td7.api import choose_device, parse_seeds, run_config, train_options
+    from td7.api import DEVICES, choose_device, one_of, parse_seeds, run_config, train_options
     from td7.clusters import Share, launch_on_ray
     from td7.configs import named, parse
     from td7.environments import describe
@@ -524,7 +524,9 @@ def _study(options: argparse.Namespace) -> int:
     if options.backend not in ("local", "ray"):
         raise unknown("backend", options.backend, ("local", "ray"))
     on_ray = options.backend == "ray"
-    device = options.device if on_ray else choose_device(options.device)  # a node has its own
+    device = one_of("device", options.device, DEVICES)
+    if not on_ray:  # a node has its own
+        device = choose_device(device)
     request = planning.Request(
         options.name,
         tuple(options.rows),
@@ -545,9 +547,13 @@ def _study(options: argparse.Namespace) -> int:
     runs = planning.plan(request, out, Path(options.datasets))
     for task in {run.where for run in runs if "env" in run.options}:
         describe(Task(task))  # bad names show before an hour is gone
+    elsewhere = {}  # a node may have the GPU that is not here
+    if on_ray and device != "cpu":
+        engine = "auto" if options.engine == "graph" else options.engine
+        elsewhere = {"device": "cpu", "engine": engine}
     for run in runs:
         if "env" in run.options:
-            run_config(train_options({**run.options, **({"device": "cpu"} if on_ray else {})}))
+            run_config(train_options({**run.options, **elsewhere}))
     states = {run: planning.state(run) for run in runs}
     done = [run for run, found in states.items() if found is planning.State.DONE]
     usual = planning.usual_rates(device.replace("auto", "cpu"))
