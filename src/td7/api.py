@@ -118,6 +118,11 @@ class TrainOptions:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def task(self) -> Task:
+        """The one asked for; without an id, it is the data's own."""
+        return Task(self.env, environment_kwargs(self.env_kwargs))
+
 
 class Run:
     """A run folder, read with pandas."""
@@ -193,7 +198,7 @@ train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for he
 
 def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     """A new run: everything is checked before anything is written."""
-    dataset = read_dataset(options) if options.dataset else None
+    dataset = read_dataset(options.dataset, options.task) if options.dataset else None
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
@@ -214,37 +219,37 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     return _run(config, spec, path, record, workers, options, dataset, shown)
 
 
-def read_dataset(options: TrainOptions) -> "Dataset":
-    """The data to learn from, with actions in [-1, 1] by the task's bounds."""
+def read_dataset(source: str, task: Task) -> "Dataset":
+    """The data to learn from, with actions in [-1, 1] by the task's bounds.
+
+    A task without an id is the data's own, made as it was for them and with these options.
+    """
     from td7 import datasets
 
-    spec = describe(_task(options)) if options.env else None
+    spec = describe(task) if task.id else None
     bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
-    dataset = datasets.read(options.dataset, bounds=bounds)
+    dataset = datasets.read(source, bounds=bounds)
     if spec is None:
         if not dataset.task_id:
-            raise InputError(f"{options.dataset} does not say its task: give --env")
-        spec = describe(_task(options, dataset))
+            raise InputError(f"{source} does not say its task: give --env")
+        spec = describe(_task(task, dataset))
     for name in ("state_dim", "action_dim"):
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
         if theirs != ours:
             what = name.replace("_dim", "s")
-            raise InputError(
-                f"{options.dataset} has {what} of {theirs} numbers, {spec.task.id} of {ours}"
-            )
+            raise InputError(f"{source} has {what} of {theirs} numbers, {spec.task.id} of {ours}")
     bounds = ActionMap(spec.action_low, spec.action_high)
     if dataset.bounds != bounds:  # the task's count, also where data state others, or none
-        dataset = datasets.read(options.dataset, bounds=bounds)
+        dataset = datasets.read(source, bounds=bounds)
     other = datasets.other_task(dataset, spec.task)
     return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
 
 
-def _task(options: TrainOptions, dataset: "Dataset | None" = None) -> Task:
+def _task(asked: Task, dataset: "Dataset | None" = None) -> Task:
     """The one asked for, or else the data's own, made as it was for them."""
-    kwargs = environment_kwargs(options.env_kwargs)
-    if options.env or dataset is None:
-        return Task(options.env, kwargs)
-    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **kwargs})
+    if asked.id or dataset is None:
+        return asked
+    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **asked.kwargs})
 
 
 def bench_run(
@@ -282,7 +287,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
     from td7.studies import variant
-    from td7.training import RunConfig
+    from td7.training import PRECISIONS, RunConfig
 
     name, settings = options.algorithm or "td7", dict(_settings(options.set))
     if options.variant:
@@ -301,7 +306,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
             f"keep-policies={options.keep_policies} must be a multiple of "
             f"evaluate-every={options.evaluate_every}"
         )
-    task = _task(options, dataset)
+    task = _task(options.task, dataset)
     if not task.id:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     chosen = algorithm(name)
@@ -327,7 +332,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         keep_policies=options.keep_policies,
         device=device,
         replay_device=choose_replay_device(options.replay_device, device),
-        precision=one_of("precision", options.precision, ("float32", "float64")),
+        precision=one_of("precision", options.precision, PRECISIONS),
         engine=choose_engine(options.engine, device, updates),
         threads=choose_threads(options.threads, hyperparameters),
         dataset=_given(dataset) if dataset else None,
@@ -381,32 +386,25 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
-    from td7.training import RunConfig, check_same
+    from td7.training import check_same
 
     path = Path(path)
     record = runs.read_config(path)
-    try:
-        task, hyperparameters = record["task"], dict(record["hyperparameters"])
-        values = {"env": task["id"], "env_kwargs": task["kwargs"], "set": hyperparameters}
-        for f in dataclasses.fields(RunConfig):
-            is_newer = f.name not in record and f.default is not dataclasses.MISSING
-            if f.name not in ("task", "hyperparameters", "dataset") and not is_newer:
-                values[f.name] = record[f.name]
-        given_before = record["dataset"]
-        if given_before:
-            values["dataset"] = dataset or given_before["source"]
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    if dataset and not given_before:
+    config = _recorded(path, record)
+    if dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: --dataset is of no use")
     how = {"workers": workers, "snapshot_every": snapshot_every}
     before = {name: record[name] for name in how if name in record}
     given = {name: value for name, value in how.items() if value is not None}
-    options = train_options({**values, **before, **given, "quiet": quiet})
-    data = read_dataset(options) if options.dataset else None
-    config = run_config(options, data)
-    if config.dataset and config.dataset.sha256 != given_before["sha256"]:
-        raise InputError(f"{options.dataset} does not hold the data that {path} began with")
+    options = train_options({**before, **given, "quiet": quiet})
+    data = None
+    if config.dataset:
+        source = dataset or config.dataset.source
+        data = read_dataset(source, config.task)
+        now = _given(data)
+        if now.sha256 != config.dataset.sha256:
+            raise InputError(f"{source} does not hold the data that {path} began with")
+        config = dataclasses.replace(config, dataset=now)
     count = choose_workers(options.workers, config.device, len(config.seeds))
     settings = _settings(set)
     if settings:
@@ -422,6 +420,26 @@ def resume(
     spec = describe(config.task)
     check_memory(config, spec)
     return _run(config, spec, path, record, count, options, data)
+
+
+def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
+    """The config that a run began with, if it can go on here.
+
+    Its hyperparameters are its own: what they came from, a row or defaults, may be others by now.
+    """
+    from td7.training import RunConfig
+
+    try:
+        config = RunConfig.from_json(record)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
+    parse_seeds(config.seeds)
+    choose_device(config.device)  # which this machine may not have
+    choose_replay_device(config.replay_device, config.device)
+    choose_engine(config.engine, config.device, config.steps)
+    return config
 
 
 def _run(
