@@ -96,6 +96,60 @@ def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
     assert launching.words(run) == [*began_with, "--workers", "2"]
 
 
+def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "own.hdf5"
+    file.touch()
+    given = Request("offline", ("IQL",), (str(file),), 60, {"seeds": (0, 1), "set": {}})
+    (run,) = plan(given, tmp_path / "out", Path())
+    run.folder.mkdir(parents=True)
+    record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
+    (run.folder / "config.json").write_text(json.dumps(record))
+    resumed = ["resume", str(run.folder), "--steps", "60", "--dataset", str(file)]
+    assert launching.words(run) == resumed
+
+
+@pytest.mark.parametrize(
+    ("study", "tasks", "said"),
+    [
+        ("design", "Hopper-v4,Hopper-v5,Hopper-v4", "Hopper-v4 is given twice"),
+        ("design", "toys:Point-v0,toys_Point-v0", "toys:Point-v0 and toys_Point-v0 would share"),
+        ("offline", "a/own.hdf5,b/own.hdf5", "b/own.hdf5 would share the folder"),
+        ("offline", "a/own.hdf5,../here/a/own.hdf5", "here/a/own.hdf5 is given twice"),
+    ],
+)
+def test_two_runs_have_two_folders(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    study: str,
+    tasks: str,
+    said: str,
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / "here" / folder).mkdir(parents=True)
+        (tmp_path / "here" / folder / "own.hdf5").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["study", study, "--tasks", tasks, "--dry-run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_an_error_is_that_of_the_last_try(tmp_path: Path) -> None:
+    (run,) = plan(request(), tmp_path, Path())
+    standing = launching.Standing([run], [])
+    log = launching.log_of(run, tmp_path)
+    first = "$ td7 train\ntd7: the motor is on fire\n"
+    log.write_text(f"{first}$ td7 resume\nhalf way\n")
+    launching.note(run, -signal.SIGKILL, tmp_path, standing)
+    assert standing.failed == {run.name: "signal SIGKILL"}
+    log.write_text(f"{first}$ td7 resume\ntd7: the motor is cold\n")
+    launching.note(run, 1, tmp_path, standing)
+    assert standing.failed == {run.name: "the motor is cold"}
+    log.write_text(first)
+    launching.note(run, 1, tmp_path, standing)
+    assert standing.failed == {run.name: "the motor is on fire"}
+
+
 def test_what_fails_is_noted_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,8 +320,12 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert time.process_time() - begin < 5
 
 
-def test_the_parents_signal_reaches_the_runs_once(tmp_path: Path) -> None:
+def test_the_parents_signal_reaches_the_runs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Runs are in sessions of their own: a terminal's Ctrl-C is not theirs."""
+    # A lock that another thread held at the fork is held for ever: nothing is loaded after it.
+    monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("loaded between fork and exec"))
     (run,) = plan(request(), tmp_path, Path())
     (tmp_path / "logs").mkdir()
     process = launching.start_process(run, tmp_path / "logs", own_cores())

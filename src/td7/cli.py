@@ -715,6 +715,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _list_studies(name: str | None) -> None:
+    from td7.fetching import DATASETS
     from td7.studies import STUDIES, study
 
     if name is None:
@@ -737,9 +738,11 @@ def _list_studies(name: str | None) -> None:
         changes = " ".join(f"{k}={_plain(v)}" for k, v in row.changes.items()) or "nothing"
         print(f"  {row.label:{labels}}{row.algorithm:{names}}{row.summary}")
         print(f"  {'':{labels + names}}changes {changes}")
-    example = (
-        f"--dataset {chosen.datasets[0]}.hdf5" if chosen.datasets else f"--env {chosen.tasks[0]}"
-    )
+    example = f"--env {chosen.tasks[0]}"
+    if chosen.datasets:
+        first = chosen.datasets[0]
+        example = f"--dataset datasets/{DATASETS[first].file}"
+        print(f"\nGet a dataset: td7 dataset fetch {first}", end="")
     print(f"\nTrain one: td7 train --variant {chosen.names()[1]!r} {example}")
 
 

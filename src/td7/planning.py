@@ -84,7 +84,21 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
     if unknown_rows:
         names = list(chosen.rows)
         raise unknown(f"row of {chosen.name}", unknown_rows[0], names, shown=len(names))
+    _check_folders(found)
     return found
+
+
+def _check_folders(found: Iterable[Planned]) -> None:
+    """Two runs in one folder would be one."""
+    first: dict[Path, Planned] = {}
+    for run in found:
+        other = first.setdefault(run.folder, run)
+        if other is run:
+            continue
+        a, b = (one.options.get("dataset", one.where) for one in (other, run))
+        if a == b:
+            raise InputError(f"{a} is given twice")
+        raise InputError(f"{a} and {b} would share the folder {run.folder}: rename one of them")
 
 
 def _places(
