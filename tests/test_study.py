@@ -220,7 +220,7 @@ def test_runs_do_not_outlive_a_killed_study(tmp_path: Path) -> None:
         (("--seeds", "0-2"), "holds a run with seeds=[0, 1], wanted is [0, 1, 2]"),
         (("--set", "batch_size=9"), "--set names batch_size twice"),
         (("--evaluate-every", "7"), "holds a run with evaluate_every=20, wanted is 7"),
-        (("--at-once", "0"), "at-once must be at least 1, given 0"),
+        (("--at-once", "0"), "at-once=0 must be at least 1"),
         (("--rows", "zs'a"), 'unknown row of design "zs\'a"; did you mean "zs\'a\'"?'),
     ],
 )

@@ -7,9 +7,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from td7 import policies, runs
-from td7.configs import check, hyper, named, parse, parse_as, with_values
+from td7.configs import check, hyper, named, number, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make, own_words
-from td7.errors import InputError, RunError, unknown
+from td7.errors import InputError, RunError, one_line, unknown
 from td7.evaluation import evaluate as play
 from td7.processes import own_cores
 from td7.types import RowLayout, Task, TaskSpec
@@ -152,8 +154,8 @@ class Run:
             return pd.read_csv(file)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}") from None
-        except pd.errors.ParserError as error:
-            raise InputError(f"{file} is damaged: {error}") from None
+        except ValueError as error:  # pandas' own, and of what is no text
+            raise InputError(f"{file} is damaged: {one_line(error)}") from None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -203,6 +205,7 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
     check_memory(config, spec)
+    check_learner(config, spec)
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
     path = Path(options.out) if options.out else _default_folder(kind, what)
@@ -286,12 +289,14 @@ def bench_run(
 def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunConfig":
     """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
-    from td7.studies import variant
+    from td7.studies import study, variant
     from td7.training import PRECISIONS, RunConfig
 
     name, settings = options.algorithm or "td7", dict(_settings(options.set))
+    of_data = False
     if options.variant:
         row = variant(options.variant)
+        of_data = bool(study(options.variant.partition("/")[0]).datasets)
         if options.algorithm not in ("", row.algorithm):
             raise InputError(
                 f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
@@ -312,7 +317,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     chosen = algorithm(name)
     if dataset:
         settings = _offline_settings(chosen, settings)
-    elif not chosen.online or options.variant.partition("/")[0] == "offline":
+    elif not chosen.online or of_data:
         raise InputError(f"{options.variant or chosen.name} learns from data: give --dataset")
     hyperparameters = with_values(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
@@ -405,7 +410,7 @@ def resume(
         if now.sha256 != config.dataset.sha256:
             raise InputError(f"{source} does not hold the data that {path} began with")
         config = dataclasses.replace(config, dataset=now)
-    count = choose_workers(options.workers, config.device, len(config.seeds))
+    players = choose_workers(options.workers, config.device, len(config.seeds))
     settings = _settings(set)
     if settings:
         changed = with_values(
@@ -419,7 +424,7 @@ def resume(
         config = dataclasses.replace(config, steps=steps)
     spec = describe(config.task)
     check_memory(config, spec)
-    return _run(config, spec, path, record, count, options, data)
+    return _run(config, spec, path, record, players, options, data)
 
 
 def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
@@ -461,7 +466,8 @@ def _run(
     from td7.replay import required_bytes
 
     shown = shown or progress(quiet=options.quiet)
-    threads_before = torch.get_num_threads()
+    # What the engine sets is for this run, not for whoever calls it.
+    threads, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(config.threads)
     loop: Callable[..., Training]
     if dataset is not None:
@@ -506,7 +512,8 @@ def _run(
     except RunError as error:
         raise runs.with_details_kept(error, path) from error.__cause__
     finally:
-        torch.set_num_threads(threads_before)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(products)
         shown.close()
     return Run(path)
 
@@ -529,9 +536,7 @@ def evaluate(
     Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy,
     which may take minutes; `say` is told so.
     """
-    episodes = parse("episodes", episodes, int)
-    if episodes < 1:
-        raise InputError(f"episodes must be at least 1, given {episodes}")
+    episodes = number("episodes", episodes, int, at_least=1)
     config = runs.read_config(Path(path))
     try:
         seeds = parse_seeds(config["seeds"] if seed is None else [seed])
@@ -544,11 +549,9 @@ def evaluate(
         record(found[seeds[0]], Path(video), seed=seeds[0], step=step, say=say)
     rows = []
     for s, policy in found.items():
-        environment = make(policy.spec.task)
-        with own_words(f"seed {s}, evaluation"):
-            results = play(environment, policy.actor, seed=s, step=step, episodes=episodes)
+        with closing(make(policy.spec.task)) as player, own_words(f"seed {s}, evaluation"):
+            results = play(player, policy.actor, seed=s, step=step, episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
-        environment.close()
     return pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
 
 
@@ -563,16 +566,17 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 raise InputError(f"seeds {part.strip()} runs backwards")
-            if last - first >= MOST_SEEDS:
-                raise InputError(f"seeds {part.strip()} are more than {MOST_SEEDS:,} at once")
-            seeds.extend(range(first, last + 1))
+            end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough to tell
+            seeds.extend(range(first, end))
     else:
         items = [given] if isinstance(given, int) else given
         if not isinstance(items, Iterable):
             raise InputError(f"seeds takes whole numbers, given {given!r}")
-        seeds = [parse("seeds", seed, int) for seed in items]
+        seeds = [parse("seeds", seed, int) for seed in islice(items, MOST_SEEDS + 1)]
     if not seeds:
         raise InputError("seeds is empty: at least one is needed")
+    if len(seeds) > MOST_SEEDS:
+        raise InputError(f"seeds are more than {MOST_SEEDS:,} at once")
     if min(seeds) < 0:
         raise InputError(f"seeds must be at least 0, given {min(seeds)}")
     twice = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
@@ -625,28 +629,18 @@ def choose_workers(given: str, device: str, seeds: int) -> int:
     if given == "auto":
         spare = max(1, len(own_cores()) - 1)
         return min(seeds + 5, spare) if device == "cuda" else 0
-    workers = _count("workers", given, at_least=0)
-    if workers > MOST_WORKERS:
-        raise InputError(f"workers must be at most {MOST_WORKERS:,}, given {given}")
-    return workers
+    return number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
 
 
 def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:
     import torch
 
     if given != "auto":
-        return _count("threads", given, at_least=1)
+        return number("threads", given, int, at_least=1)
     sizes = ("hidden_dim", "critic_hidden_dim")
     size = max(getattr(hyperparameters, name, 0) for name in sizes)
     work = hyperparameters.batch_size * size * size  # of a layer's product, about
     return torch.get_num_threads() if work >= WORTH_THREADS else 1
-
-
-def _count(name: str, given: str, *, at_least: int) -> int:
-    count: int = parse(name, given, int)
-    if count < at_least:
-        raise InputError(f"{name}={count} must be at least {at_least}")
-    return count
 
 
 def choose_engine(given: str, device: str, updates: int) -> str:
@@ -685,6 +679,19 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
             f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB of {device} ({rows:,} rows "
             f"each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
         )
+
+
+def check_learner(config: "RunConfig", spec: TaskSpec) -> None:
+    """Refuses hyperparameters that do not go together, or not with the task.
+
+    Learners say so when they are built; one member on the CPU is soon built.
+    """
+    import torch
+
+    from td7.algorithms import algorithm
+
+    build = algorithm(config.algorithm).learner
+    build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
 
 
 def _free_bytes(device: str) -> int | None:

@@ -482,16 +482,15 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
 
 
 def _dataset_record(options: argparse.Namespace) -> int:
-    from td7.configs import parse
+    from td7.api import MOST_WORKERS
+    from td7.configs import number, parse
     from td7.progress import amounts
     from td7.recording import origin, record
 
     run = Path(options.run)
     task = origin(run).task_id.rpartition(":")[2]
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
-    workers = parse("workers", options.workers, int)
-    if workers < 0:
-        raise InputError(f"workers must be at least 0, given {workers}")
+    workers = number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
     with amounts(out.name, "rows") as report:
         record(
             run,
@@ -511,16 +510,14 @@ def _study(options: argparse.Namespace) -> int:
     from td7 import planning
     from td7.api import DEVICES, choose_device, one_of, parse_seeds, run_config, train_options
     from td7.clusters import Share, launch_on_ray
-    from td7.configs import named, parse
+    from td7.configs import named, number, parse
     from td7.environments import describe
     from td7.launching import Interrupted, launch
     from td7.progress import StudyProgress, duration
     from td7.report import plan_table
     from td7.types import Task
 
-    at_once = parse("at-once", options.at_once, int)
-    if at_once < 1:
-        raise InputError(f"at-once must be at least 1, given {at_once}")
+    at_once = number("at-once", options.at_once, int, at_least=1)
     if options.backend not in ("local", "ray"):
         raise unknown("backend", options.backend, ("local", "ray"))
     on_ray = options.backend == "ray"
@@ -610,22 +607,13 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _counts(name: str, words: str) -> list[int]:
-    from td7.configs import parse
-
-    found = [parse(name, word, int) for word in words.split(",")]
-    if min(found) < 1:
-        raise InputError(f"{name} must be at least 1, given {min(found)}")
-    return found
-
-
 def _bench(options: argparse.Namespace) -> int:
     import time
 
     from td7 import bench
     from td7.algorithms import algorithm
     from td7.api import WORTH_COMPILING, bench_run, choose_device, choose_engine
-    from td7.configs import parse
+    from td7.configs import number
     from td7.environments import describe
     from td7.files import write_json
     from td7.training import Stopped
@@ -644,12 +632,10 @@ def _bench(options: argparse.Namespace) -> int:
     names = [algorithm(word).name for word in options.algorithms.split(",")]
     tasks = options.env.split(",")
     specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
-    seeds = _counts("seeds", options.seeds)
-    rows = _counts("rows", options.rows)
-    seconds = parse("seconds", options.seconds, float)
-    if seconds <= 0:
-        raise InputError(f"seconds must be more than 0, given {options.seconds}")
-    steps = parse("steps", options.steps, int)
+    seeds = [number("seeds", word, int, at_least=1) for word in options.seeds.split(",")]
+    rows = [number("rows", word, int, at_least=1) for word in options.rows.split(",")]
+    seconds = number("seconds", options.seconds, float, above=0)
+    steps = number("steps", options.steps, int, at_least=0)
     for name in names:
         if steps and not algorithm(name).online:
             raise InputError(f"steps={steps}: {name} learns from data and takes none; allowed: 0")
