@@ -18,7 +18,7 @@ from torch import Tensor
 import td7
 import toys
 from folders import contents, differences, newest, results, words
-from td7 import api, report
+from td7 import api, report, runs
 from td7.actors import Actor
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.base import Learner
@@ -520,7 +520,13 @@ def test_the_command_tells_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["train", "iql", *given, "--set", *words(TINY["iql"])]) == 0
     out, _ = capsys.readouterr()
     assert "D4RL score" in out
-    last = api.Run(path).evaluations.query("step == 2")["return"].item()
+    evaluations = api.Run(path).evaluations
+    last = evaluations.query("step == 2")["return"].item()
+    expected = 100 * (evaluations["return"] + 20.272305) / (3234.3 + 20.272305)
+    np.testing.assert_allclose(evaluations["score"], expected)
+    api.resume(path, steps=4, quiet=True)
+    assert list(api.Run(path).evaluations.columns) == [*runs.EVALUATIONS, "score"]
+    assert len(api.Run(path).evaluations) == len(evaluations) + 1
     (row,) = [line for line in out.splitlines() if line.startswith("│    0")]
     assert f"{100 * (last + 20.272305) / (3234.3 + 20.272305):.1f}" in row.split()[-2]
 

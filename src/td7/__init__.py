@@ -13,13 +13,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from td7.api import Run, evaluate, load, resume, train
     from td7.errors import InputError, RunError
+    from td7.exporting import export
     from td7.policies import Policy
 
 __version__ = "0.1.0"
 
-__all__ = ["InputError", "Policy", "Run", "RunError", "evaluate", "load", "resume", "train"]
+__all__ = [
+    "InputError",
+    "Policy",
+    "Run",
+    "RunError",
+    "evaluate",
+    "export",
+    "load",
+    "resume",
+    "train",
+]
 
-_HOMES = {"InputError": "errors", "RunError": "errors", "Policy": "policies"}
+_HOMES = {"InputError": "errors", "RunError": "errors", "Policy": "policies", "export": "exporting"}
 
 
 def __getattr__(name: str) -> Any:

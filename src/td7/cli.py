@@ -183,6 +183,19 @@ def _add_evaluate(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     )
 
 
+def _add_export(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
+    parser.epilog = (
+        "The file takes observations, float32 [batch, …], and gives the task's own actions "
+        "[batch, …], within its bounds: what `td7.load(DIR).predict` does. It is run once, "
+        "beside the policy, before it is written."
+    )
+    parser.add_argument("dir", metavar="DIR", help="the run folder, or one of its policies/N")
+    parser.add_argument("--seed", metavar="N", help="which seed's (default: the only one)")
+    parser.add_argument("--format", default="onnx", help="onnx needs the onnx package")
+    parser.add_argument("--out", metavar="FILE", help="default: DIR/policy/seed-N.onnx")
+
+
 def _add_list(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     del words
     parser.add_argument("what", metavar="algorithms|studies|tasks")
@@ -435,6 +448,15 @@ def _evaluate(options: argparse.Namespace) -> int:
     _console().print(returns(episodes))
     if options.video:
         print(f"video: {options.video}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from td7.configs import parse
+    from td7.exporting import export
+
+    seed = None if options.seed is None else parse("seed", options.seed, int)
+    print(export(options.dir, options.out, seed=seed, format=options.format))
     return 0
 
 
@@ -757,6 +779,7 @@ _COMMANDS: dict[
     "train": (_train, _add_train, "train an algorithm on a task, all seeds side by side"),
     "resume": (_resume, _add_resume, "go on, exactly, with a run that was stopped"),
     "evaluate": (_evaluate, _add_evaluate, "play a trained policy and tell its returns"),
+    "export": (_export, _add_export, "a trained policy as a file for other programs"),
     "list": (
         _list,
         _add_list,

@@ -88,10 +88,11 @@ class Table:
 class RunFolder:
     """One run's files. Only one process at a time may write to it."""
 
-    def __init__(self, path: Path, metrics: Sequence[str]) -> None:
+    def __init__(self, path: Path, metrics: Sequence[str], *, scored: bool) -> None:
         self.path = path
+        evaluations = (*EVALUATIONS, "score") if scored else EVALUATIONS
         self.tables = {
-            "evaluations": Table(path / "evaluations.csv", EVALUATIONS),
+            "evaluations": Table(path / "evaluations.csv", evaluations),
             "episodes": Table(path / "episodes.csv", EPISODES),
             "metrics": Table(path / "metrics.csv", ("seed", "step", "update", *metrics)),
         }

@@ -10,7 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -27,13 +27,14 @@ from td7.algorithms.base import LearnerConfig, OnlineConfig
 from td7.checkpoints import Assessment
 from td7.collection import EvaluationDone, EvaluationTask, executor
 from td7.configs import check, parse, with_values
+from td7.datasets import score
 from td7.engine import MODES, Engine, Fetch
 from td7.errors import EnvironmentFault, InputError, RunError
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
 from td7.snapshots import Snapshot, Snapshots
-from td7.types import AnyFloat, RowLayout, Task, TaskSpec
+from td7.types import AnyFloat, Float64, RowLayout, Task, TaskSpec
 
 TWICE = 0.3  # seconds between signals that are two
 WARM = 10  # updates of every seed, after which all that compiles or captures has
@@ -195,7 +196,8 @@ class Training(ABC):
         chosen = algorithm(config.algorithm)
         self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
-            self.folder = RunFolder(path, chosen.learner.metrics)
+            scored = self._scores([]) is not None
+            self.folder = RunFolder(path, chosen.learner.metrics, scored=scored)
             opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
@@ -341,15 +343,21 @@ class Training(ABC):
 
     def _take_evaluation(self, done: EvaluationDone) -> None:
         member = self.members[self.config.seeds.index(done.task.seed)]
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (member.seed, done.task.step, i, repr(e.episode_return), e.length)
             for i, e in enumerate(done.episodes)
         ]
+        if (scores := self._scores([e.episode_return for e in done.episodes])) is not None:
+            rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
         self.folder.tables["evaluations"].append(rows)
         self.clock.add("evaluate", done.seconds)
         if done.task.step > member.evaluation_step:  # workers may answer out of order
             member.evaluation_step = done.task.step
             member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
+
+    def _scores(self, returns: Sequence[float]) -> Float64 | None:
+        """D4RL's, of agents that learn from data, on tasks that have one."""
+        return score(self.config.task.id, returns) if self.config.dataset else None
 
     def _evaluate_until(self, m: int, step: int) -> None:
         """Gives out the evaluations due up to and including time step `step`."""
