@@ -23,13 +23,13 @@ from folders import SMALL, newest, words
 from td7 import bench
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
-from td7.api import TrainOptions, bench_run
+from td7.api import TrainOptions
+from td7.benching import whole_run
 from td7.cli import main
 from td7.configs import described
 from td7.engine import Engine
 from td7.environments import PAPER_TASKS
-from td7.errors import InputError
-from td7.training import Stopped
+from td7.errors import InputError, Stopped
 
 assert toys  # registers the tasks
 ENV = ["--env", "toys:Point-v0"]
@@ -118,6 +118,7 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", "--env", "HalfCheetah-v9"], "unknown task version 'HalfCheetah-v9'"),
         (["train", "--env", "toy:Point-v0"], "module 'toy' cannot be imported"),
         (["train", "--env", "toys:Pint-v0"], "did you mean 'Point-v0'?"),
+        (["train", "--env", "MountainCa-v0"], "did you mean 'MountainCarContinuous-v0'?"),
         (["train", "--env", "CartPole-v1"], "'CartPole-v1' has a Discrete action space"),
         (["train", "--env", "FrozenLake-v1"], "has a Discrete observation space; allowed: a Box"),
         (["train", *ENV, "--env-kwargs", "wings=2"], "unexpected keyword argument 'wings'"),
@@ -578,12 +579,18 @@ def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture
     assert "mean return of an evaluation" in out
     assert "±" in out
     assert "run/learning_curve.png" in out
-    assert "td7 evaluate run" in out
+    assert "td7 evaluate run" not in out  # this task draws no frames
     assert err.startswith(
         "td7 on toys:Point-v0, seeds 0,1, 40 steps, cpu, replay 0.00 GB on cpu → run"
     )
     assert (folder / "run" / "learning_curve.png").read_bytes()[1:4] == b"PNG"
     assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 40
+
+
+def test_a_task_that_draws_may_be_watched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--env", "toys:Drawn-v0", "--steps", "20", "--evaluate-every", "10", "--out", "run"]
+    assert main(["train", *given, "--evaluation-episodes", "1", "--set", *words(SMALL)]) == 0
+    assert "td7 evaluate run --video run/video.mp4\n" in capsys.readouterr().out
 
 
 def test_without_out_runs_get_folders_of_their_own(folder: Path) -> None:
@@ -694,7 +701,7 @@ def test_a_replay_that_cannot_fit_is_refused(
     folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 rows of 8 float32 (32 kB a seed) and 1,356 priorities and sums of 8 bytes."""
-    monkeypatch.setattr("td7.api._free_bytes", lambda _: 60_000)
+    monkeypatch.setattr("td7.hardware._free_bytes", lambda _: 60_000)
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     said = failing(*words, "--seeds", "0,1")
     assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in said
@@ -735,7 +742,7 @@ def test_bench_measures_updates_and_whole_runs(
 def test_a_stopped_bench_keeps_what_it_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = bench_run
+    run = whole_run
     made: list[bench.EndToEnd] = []
 
     def stopped_in_the_second(*arguments: Any) -> bench.EndToEnd:
@@ -744,7 +751,7 @@ def test_a_stopped_bench_keeps_what_it_measured(
         made.append(run(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("td7.api.bench_run", stopped_in_the_second)
+    monkeypatch.setattr("td7.benching.whole_run", stopped_in_the_second)
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
     assert main(words) == 128 + signal.SIGTERM

@@ -18,7 +18,7 @@ from torch import Tensor
 import td7
 import toys
 from folders import contents, differences, newest, results, words
-from td7 import api, report, runs
+from td7 import api, hardware, report, runs
 from td7.actors import Actor
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.base import Learner
@@ -451,10 +451,10 @@ def test_memory_is_for_one_copy_of_the_rows(data: Path, monkeypatch: pytest.Monk
     priorities = required_bytes(RowLayout(2, 2), n, 2)[1]
     enough = 4 * n * 8 + priorities  # a row: two states of two numbers, an action of two, and two
     monkeypatch.setattr(api, "_free_bytes", lambda _: enough)
-    api.check_memory(config, spec)
+    hardware.check_memory(config, spec)
     monkeypatch.setattr(api, "_free_bytes", lambda _: enough - 1)
     with pytest.raises(InputError, match="the replay of 2 seed"):
-        api.check_memory(config, spec)
+        hardware.check_memory(config, spec)
 
 
 @pytest.mark.parametrize("name", [a.name for a in ALGORITHMS.values() if a.offline is None])
@@ -472,7 +472,10 @@ def test_every_step_is_an_update(data: Path) -> None:
     options = api.train_options(given)
     dataset = api.read_dataset(options.dataset, options.task)
     assert api.run_config(options, dataset).steps == 1_000_000
-    for steps, engine in ((api.WORTH_COMPILING - 1, "eager"), (api.WORTH_COMPILING, "compiled")):
+    for steps, engine in (
+        (hardware.WORTH_COMPILING - 1, "eager"),
+        (hardware.WORTH_COMPILING, "compiled"),
+    ):
         chosen = api.train_options({**given, "steps": steps})
         assert api.run_config(chosen, dataset).engine == engine
 

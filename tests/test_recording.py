@@ -28,10 +28,9 @@ from folders import SMALL, newest
 from folders import rows as replay_rows
 from td7 import datasets, fetching, policies
 from td7.cli import main
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.recording import FIRST_EPISODE, KINDS, record
 from td7.streams import Stream, derived_seed, generator
-from td7.training import Stopped
 
 assert toys  # registers the tasks
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -220,7 +221,7 @@ def test_runs_do_not_outlive_a_killed_study(tmp_path: Path) -> None:
         (("--seeds", "0-2"), "holds a run with seeds=[0, 1], wanted is [0, 1, 2]"),
         (("--set", "batch_size=9"), "--set names batch_size twice"),
         (("--evaluate-every", "7"), "holds a run with evaluate_every=20, wanted is 7"),
-        (("--at-once", "0"), "at-once=0 must be at least 1"),
+        (("--at-once", "0"), "at_once=0 must be at least 1"),
         (("--rows", "zs'a"), 'unknown row of design "zs\'a"; did you mean "zs\'a\'"?'),
     ],
 )
@@ -250,11 +251,44 @@ def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[
 
 
 def test_missing_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["study", "offline", "--tasks", "hopper-medium-v2", "--datasets", str(tmp_path)]
-    assert main([*given, "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert "there is no dataset" in said
-    assert "`td7 dataset fetch hopper-medium-v2` gets it" in said
+    """The plan has a line for each; the study does not begin."""
+    data = tmp_path / "my data"
+    own = f"{tmp_path}/own.hdf5"
+    tasks = f"hopper-medium-v2,walker2d-medium-v2,{own}"
+    given = ["study", "offline", "--tasks", tasks, "--datasets", str(data)]
+    given += ["--out", str(tmp_path / "out")]
+    lines = [
+        f"there is no dataset {data}/hopper_medium-v2.hdf5; "
+        f"`td7 dataset fetch hopper-medium-v2 --out '{data}'` gets it",
+        f"there is no dataset {data}/walker2d_medium-v2.hdf5; "
+        f"`td7 dataset fetch walker2d-medium-v2 --out '{data}'` gets it",
+        f"there is no dataset {own}",
+    ]
+    assert main([*given, "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "0 of 15 runs are done" in out
+    assert out.splitlines()[-3:] == lines
+    assert err == ""
+    assert main(given) == 2
+    assert capsys.readouterr().err == f"td7: {lines[0]} (2 more are missing)\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_from_python_it_is_the_same(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = {name: int(value) for name, value in (word.split("=") for word in TINY)}
+    given: dict[str, Any] = {"tasks": ["toys:Point-v0"], "seeds": range(2), "steps": 60}
+    given |= {"evaluate_every": 20, "evaluation_episodes": 1, "engine": "eager", "set": tiny}
+    standing = td7.study("design", rows=["TD3", "zs'a'"], out=finished, quiet=True, **given)
+    assert [run.folder for run in standing.done] == folders(finished)
+    assert standing.failed == {}
+    assert capsys.readouterr().err == ""
+    for bad, said in (
+        ({"name": "desing"}, "unknown study 'desing'; did you mean 'design'?"),
+        ({"name": "design", "task": "Hopper-v4"}, "unknown option 'task'; did you mean 'tasks'?"),
+        ({"name": "design", "seeds": []}, "seeds is empty"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            td7.study(**bad)
 
 
 def test_the_plan_of_agents_that_learn_from_data_is_in_updates(
@@ -346,6 +380,10 @@ def test_the_parents_signal_reaches_the_runs_once(
             "unknown hyperparameter 'hiden_dim'; did you mean 'hidden_dim'?",
         ),
         (("--set", "hidden_dim=abc"), "hidden_dim"),
+        (("--gpus", "0.5"), "--gpus is of no use without --backend ray"),
+        (("--cpus", "4"), "--cpus is of no use without --backend ray"),
+        (("--backend", "ray", "--gpus", "half"), "gpus takes a number, given 'half'"),
+        (("--backend", "slurm"), "unknown backend 'slurm'"),
         (("--rows", "End-to-end"), "'End-to-end, 0.1', 'End-to-end, 1'"),
     ],
 )

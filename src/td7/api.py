@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,33 +12,36 @@ from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
 from td7 import policies, runs
 from td7.configs import check, hyper, named, number, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make, own_words
-from td7.errors import InputError, RunError, one_line, unknown
+from td7.errors import InputError, RunError, one_line, one_of, unknown
 from td7.evaluation import evaluate as play
-from td7.processes import own_cores
+from td7.hardware import (
+    check_learner,
+    check_memory,
+    choose_device,
+    choose_engine,
+    choose_replay_device,
+    choose_threads,
+    choose_workers,
+    hardware,
+)
 from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
 if TYPE_CHECKING:
     from td7.algorithms import Algorithm
-    from td7.algorithms.base import LearnerConfig
-    from td7.bench import EndToEnd
     from td7.datasets import Dataset
     from td7.progress import Progress
     from td7.training import Given, RunConfig, Training
 
 
-WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
-MOST_SEEDS = MOST_WORKERS = 1_000  # more is a slip of the finger
-DEVICES = ("auto", "cpu", "cuda")
-WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 ms saved in each
+MOST_SEEDS = 1_000  # more is a slip of the finger
 
 
 @dataclass(frozen=True)
@@ -169,33 +171,43 @@ def train(algorithm: str = "", **options: Any) -> Run:
     return start(train_options({"algorithm": algorithm, **options}))
 
 
+def signature(options: type, result: type) -> inspect.Signature:
+    """Of a function whose arguments are the fields of these options, for help() and editors."""
+    found = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if i == 0 else inspect.Parameter.KEYWORD_ONLY,
+            default=f.default,
+        )
+        for i, f in enumerate(dataclasses.fields(options))
+    ]
+    return inspect.Signature(found, return_annotation=result)
+
+
+train.__signature__ = signature(TrainOptions, Run)  # type: ignore[attr-defined]
+
+
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
     """Options from Python values or from words."""
     from td7.algorithms import algorithm
 
     if values.get("algorithm"):
         algorithm(str(values["algorithm"]))  # a wrong one is told before anything else
-    fields = {f.name: f for f in dataclasses.fields(TrainOptions)}
+    return options_from(TrainOptions, values)
+
+
+Options = TypeVar("Options")
+
+
+def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
+    """Fields of type Any are taken as they are, all others parsed."""
+    kinds = cls.__annotations__
     parsed = {}
     for name, value in values.items():
-        if name not in fields:
-            raise unknown("option", name, fields, shown=len(fields))
-        kind = TrainOptions.__annotations__[name]
-        parsed[name] = value if kind is Any else parse(name, value, kind)
-    return TrainOptions(**parsed)
-
-
-train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for help() and editors
-    [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD if i == 0 else inspect.Parameter.KEYWORD_ONLY,
-            default=f.default,
-        )
-        for i, f in enumerate(dataclasses.fields(TrainOptions))
-    ],
-    return_annotation=Run,
-)
+        if name not in kinds:
+            raise unknown("option", name, kinds, shown=len(kinds))
+        parsed[name] = value if kinds[name] is Any else parse(name, value, kinds[name])
+    return cls(**parsed)
 
 
 def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
@@ -253,37 +265,6 @@ def _task(asked: Task, dataset: "Dataset | None" = None) -> Task:
     if asked.id or dataset is None:
         return asked
     return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **asked.kwargs})
-
-
-def bench_run(
-    name: str, env: str, seeds: int, steps: int, device: str, say: Callable[[str], None]
-) -> "EndToEnd":
-    """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
-    from td7.bench import end_to_end
-
-    say(f"{name} on {env}, {seeds} seed(s): training {steps:,} steps")
-    with TemporaryDirectory() as folder:
-        options = train_options(
-            {
-                "algorithm": name,
-                "env": env,
-                "seeds": range(seeds),
-                "steps": steps,
-                "device": device,
-                "out": f"{folder}/run",
-                "set": {"random_steps": min(1_000, steps)},
-            }
-        )
-        workers = choose_workers(options.workers, device, seeds)
-        return end_to_end(
-            lambda shown: start(options, shown),
-            name,
-            device,
-            env,
-            seeds=seeds,
-            steps=steps,
-            workers=workers,
-        )
 
 
 def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunConfig":
@@ -599,123 +580,6 @@ def environment_kwargs(given: Any) -> dict[str, Any]:
         except ValueError:
             kwargs[name] = value
     return kwargs
-
-
-def one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
-    if given not in allowed:
-        raise unknown(name, given, allowed)
-    return given
-
-
-def choose_device(given: str) -> str:
-    import torch
-
-    one_of("device", given, DEVICES)
-    if given == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if given == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu")
-    return given
-
-
-def choose_replay_device(given: str, device: str) -> str:
-    one_of("replay-device", given, DEVICES)
-    if given == "cuda" and device != "cuda":
-        raise InputError("replay-device cuda needs device cuda; allowed on a cpu: auto, cpu")
-    return device if given == "auto" else given
-
-
-def choose_workers(given: str, device: str, seeds: int) -> int:
-    if given == "auto":
-        spare = max(1, len(own_cores()) - 1)
-        return min(seeds + 5, spare) if device == "cuda" else 0
-    return number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
-
-
-def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:
-    import torch
-
-    if given != "auto":
-        return number("threads", given, int, at_least=1)
-    sizes = ("hidden_dim", "critic_hidden_dim")
-    size = max(getattr(hyperparameters, name, 0) for name in sizes)
-    work = hyperparameters.batch_size * size * size  # of a layer's product, about
-    return torch.get_num_threads() if work >= WORTH_THREADS else 1
-
-
-def choose_engine(given: str, device: str, updates: int) -> str:
-    """`auto` is what is fastest for so many updates."""
-    from td7.engine import MODES
-
-    one_of("engine", given, ("auto", *MODES))
-    if given == "auto":
-        if device == "cuda":
-            return "graph"
-        return "compiled" if updates >= WORTH_COMPILING else "eager"
-    if given == "graph" and device != "cuda":
-        raise InputError("engine graph needs a CUDA device; allowed on cpu: eager, compiled")
-    return given
-
-
-def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
-    """Refuses a replay that cannot fit, before it is half full."""
-    from td7.replay import required_bytes
-
-    layout = RowLayout(spec.state_dim, spec.action_dim)
-    rows, seeds = config.replay_rows, len(config.seeds)
-    of_rows, of_priorities = required_bytes(layout, rows, seeds, shared=config.dataset is not None)
-    on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
-    for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
-        free = _free_bytes(device)
-        if free is None or needed <= free:
-            continue
-        fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
-        allowed = ["a smaller dataset" if config.dataset else fits]
-        if seeds > 1:
-            allowed.append("fewer seeds at once")
-        if config.replay_device != "cpu":
-            allowed.append("--replay-device cpu")
-        raise InputError(
-            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB of {device} ({rows:,} rows "
-            f"each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
-        )
-
-
-def check_learner(config: "RunConfig", spec: TaskSpec) -> None:
-    """Refuses hyperparameters that do not go together, or not with the task.
-
-    Learners say so when they are built; one member on the CPU is soon built.
-    """
-    import torch
-
-    from td7.algorithms import algorithm
-
-    build = algorithm(config.algorithm).learner
-    build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
-
-
-def _free_bytes(device: str) -> int | None:
-    """Memory that a run may take, where it can be told."""
-    import torch
-
-    if device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    return 1024 * int(found[1]) if found else None
-
-
-def hardware(device: str) -> dict[str, Any]:
-    """What a run's speed depends on."""
-    import torch
-
-    found: dict[str, Any] = {"cores": os.cpu_count()}
-    if device == "cuda":
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
 
 
 def _default_folder(kind: str, env: str) -> Path:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.files import write, write_json
-from td7.launching import Interrupted, Standing, log_of, note, signals, start_process, stop
+from td7.launching import Standing, log_of, note, signals, start_process, stop
 from td7.planning import Planned, State, state
 from td7.processes import own_cores
 from td7.runs import IN_USE
@@ -81,7 +81,7 @@ def launch_on_ray(
                 for ref in waiting:
                     ray.cancel(ref)
                 ray.wait(list(waiting), num_returns=len(waiting), timeout=60)
-                raise Interrupted(asked[0])
+                raise Stopped(asked[0], out)
         standing.running = []
         show(standing)
         return standing

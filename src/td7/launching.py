@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.files import write_json
 from td7.planning import Planned, State, fraction, measured_rates, seconds_left, state
 from td7.processes import own_cores
@@ -42,12 +42,6 @@ class Standing:
 
     def seconds(self, usual: Mapping[str, float], at_once: int) -> float | None:
         return seconds_left(self.parts(), {**usual, **measured_rates(self.done, at_once)})
-
-
-class Interrupted(Exception):  # noqa: N818  # not an error: the study was asked to stop
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
 
 
 def words(run: Planned) -> list[str]:
@@ -96,7 +90,7 @@ def launch(
                     standing.running.append(run)
                 if asked:
                     stop(processes.values())
-                    raise Interrupted(asked[0])
+                    raise Stopped(asked[0], out)
                 for run, process in list(processes.items()):
                     if process.poll() is not None:
                         del processes[run]

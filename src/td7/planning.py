@@ -9,6 +9,7 @@ OUT/logs/ROW--TASK.log   what a run said
 import csv
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -110,11 +111,20 @@ def _places(
     found = []
     for name in tasks or chosen.datasets:
         path = datasets / DATASETS[name].file if name in DATASETS else Path(name)
-        if not path.exists():
-            advice = f"; `td7 dataset fetch {name}` gets it" if name in DATASETS else ""
-            raise InputError(f"there is no dataset {path}{advice}")
         found.append((name if name in DATASETS else path.stem, {"dataset": str(path.resolve())}))
     return found
+
+
+def missing_data(found: Iterable[Planned]) -> list[str]:
+    """A line for each dataset that is not there."""
+    lines: dict[str, None] = {}
+    for run in found:
+        path = Path(run.options.get("dataset", "."))
+        if not path.exists():
+            fetch = f"td7 dataset fetch {run.where} --out {shlex.quote(str(path.parent))}"
+            advice = f"; `{fetch}` gets it" if run.where in DATASETS else ""
+            lines[f"there is no dataset {path}{advice}"] = None
+    return list(lines)
 
 
 def _settings(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from td7.collection import EvaluationDone, EvaluationTask, executor
 from td7.configs import check, parse, with_values
 from td7.datasets import score
 from td7.engine import MODES, Engine, Fetch
-from td7.errors import EnvironmentFault, InputError, RunError
+from td7.errors import EnvironmentFault, InputError, RunError, Stopped
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
@@ -144,15 +144,6 @@ class Member:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Member":
         return cls(**{**data, "assessment": Assessment(**data["assessment"])})
-
-
-class Stopped(Exception):  # noqa: N818  # not an error: the run was asked to stop
-    """A signal asked the run to stop; its snapshot is written."""
-
-    def __init__(self, signum: int, path: Path) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
-        self.path = path
 
 
 class Clock:
