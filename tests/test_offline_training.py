@@ -435,7 +435,7 @@ def test_what_helps_where_memory_is_short(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No advice that would be refused itself."""
-    monkeypatch.setattr(api, "_free_bytes", lambda _: 1000)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: 1000)
     with pytest.raises(InputError) as error:
         train("td7", tmp_path / "run", data)
     assert str(error.value).endswith("; allowed: a smaller dataset, fewer seeds at once")
@@ -450,9 +450,9 @@ def test_memory_is_for_one_copy_of_the_rows(data: Path, monkeypatch: pytest.Monk
     n = len(dataset.rows)
     priorities = required_bytes(RowLayout(2, 2), n, 2)[1]
     enough = 4 * n * 8 + priorities  # a row: two states of two numbers, an action of two, and two
-    monkeypatch.setattr(api, "_free_bytes", lambda _: enough)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: enough)
     hardware.check_memory(config, spec)
-    monkeypatch.setattr(api, "_free_bytes", lambda _: enough - 1)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: enough - 1)
     with pytest.raises(InputError, match="the replay of 2 seed"):
         hardware.check_memory(config, spec)
 
