@@ -796,7 +796,9 @@ def test_info_takes_the_tasks_bounds(tmp_path: Path, said: Says, failing: Says) 
         file["actions"] = np.array([[3.0, -2.0]] * 3)
         file["rewards"] = np.zeros(3)
         file["terminals"] = np.zeros(3)
-    assert "actions holds 3.0 in row 0, dimension 0; allowed: -1.0 to 1.0" in failing("info", path)
+    assert "actions holds 3.0 in row 0, dimension 0; allowed: -1.0 to 1.0, unless --env" in failing(
+        "info", path
+    )
     assert json.loads(said("info", path, "--env", ENV, "--json"))["rows"] == 2
     assert "did you mean 'Point-v0'?" in failing("info", path, "--env", "toys:Pint-v0")
 

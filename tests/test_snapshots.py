@@ -579,7 +579,22 @@ def test_another_version_is_told(
     td7.resume(run, quiet=True)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("this run began with torch ")
-    assert line.endswith("here is 99.0: it goes on, but not bit for bit")
+    assert line.endswith("here is 99.0: it goes on, but perhaps not bit for bit")
+
+
+def test_edited_code_is_told(
+    tmp_path: Path,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    monkeypatch.setattr("td7.runs.source", lambda: "0123456789ab")
+    td7.resume(run, quiet=True)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("this run began with td7's source ")
+    assert "here is 0123456789ab" in line
 
 
 # No pickle

@@ -59,7 +59,7 @@ ORDER = [
         "hardware",
     ),
     *("plain", "peers", "bench"),
-    *("results", "tables", "figures", "page", "report", "api"),
+    *("results", "tables", "formats", "figures", "page", "report", "api"),
     *("studying", "benching", "cli", "__main__"),
 ]
 

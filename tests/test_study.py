@@ -21,7 +21,7 @@ from td7 import launching, planning
 from td7.cli import main
 from td7.errors import InputError
 from td7.planning import Planned, Request, State, fraction, plan, seconds_left, state
-from td7.processes import own_cores
+from td7.processes import EndOfScript, own_cores
 
 assert toys  # registers the tasks
 TINY = ("random_steps=30", "hidden_dim=8", "embedding_dim=8", "batch_size=8", "target_every=25")
@@ -272,6 +272,12 @@ def test_missing_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(given) == 2
     assert capsys.readouterr().err == f"td7: {lines[0]} (2 more are missing)\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_that_reads_a_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("td7.processes._Running.script", True)
+    with pytest.raises(EndOfScript):
+        td7.study("design")
 
 
 def test_from_python_it_is_the_same(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

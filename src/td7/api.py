@@ -31,6 +31,7 @@ from td7.hardware import (
     choose_workers,
     hardware,
 )
+from td7.processes import end_script
 from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
@@ -168,6 +169,7 @@ def train(algorithm: str = "", **options: Any) -> Run:
 
     The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
     """
+    end_script()
     return start(train_options({"algorithm": algorithm, **options}))
 
 
@@ -374,6 +376,7 @@ def resume(
     """
     from td7.training import check_same
 
+    end_script()
     path = Path(path)
     record = runs.read_config(path)
     config = _recorded(path, record)

@@ -392,7 +392,8 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     """Trains, then shows what came of it: a table, a picture, where the files are."""
     from td7.environments import can_draw
     from td7.errors import Stopped
-    from td7.report import learning_curve, summary
+    from td7.figures import learning_curve
+    from td7.report import summary
     from td7.types import Task
 
     try:
@@ -403,7 +404,8 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     task, given = run.config["task"]["id"], run.config["dataset"]
     where = Path(given["source"]).stem if given else task
     title = f"{run.config['algorithm']} on {where}"
-    learning_curve(run.evaluations, title, picture, "updates" if given else "environment steps")
+    counted = "updates" if given else "environment steps"
+    learning_curve(run.evaluations, title, counted).savefig(picture, dpi=150)
     if not quiet:
         console = _console()
         names = {"scored": task, "step": "update"} if given else {}

@@ -15,6 +15,7 @@ from td7.errors import InputError, one_of
 from td7.hardware import DEVICES, choose_device
 from td7.launching import Standing, launch
 from td7.planning import Planned, Request, State
+from td7.processes import end_script
 from td7.progress import StudyProgress
 from td7.types import Task
 
@@ -121,6 +122,7 @@ def study(name: str, **options: Any) -> Standing:
     The options are those of `td7 study`: see `StudyOptions`. What comes back says which runs are
     `done`, and of those that `failed` why. `td7.Stopped` is raised after a signal.
     """
+    end_script()
     return carry_out(planned(study_options({"name": name, **options})))
 
 

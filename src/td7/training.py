@@ -184,6 +184,7 @@ class Training(ABC):
         self.clock = Clock()
         self._snapshot_every = snapshot_every
         self._signal: int | None = None
+        self._is_warned = False  # that episodes do not repeat
         chosen = algorithm(config.algorithm)
         self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
@@ -342,6 +343,13 @@ class Training(ABC):
             rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
         self.folder.tables["evaluations"].append(rows)
         self.clock.add("evaluate", done.seconds)
+        if not (done.repeats or self._is_warned):
+            self._is_warned = True
+            self.progress.warn(
+                f"task {self.config.task.id}: an episode does not follow from its reset seed and "
+                "actions alone (does a wrapper keep statistics, does reset ignore its seed?); it "
+                "trains, but neither resumes exactly nor repeats its evaluations"
+            )
         if done.task.step > member.evaluation_step:  # workers may answer out of order
             member.evaluation_step = done.task.step
             member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
@@ -457,10 +465,12 @@ class Training(ABC):
         saved = snapshot.members
         check_same(self.config.to_json(), saved["config"])
         for name, version in versions().items():
-            if saved["versions"].get(name) != version:
+            before = saved["versions"].get(name, version)  # older ones do not tell all
+            if before != version:
+                what = "td7's source" if name == "source" else name
                 self.progress.warn(
-                    f"this run began with {name} {saved['versions'].get(name)}, here is {version}: "
-                    "it goes on, but not bit for bit"
+                    f"this run began with {what} {before}, here is {version}: it goes on, but "
+                    "perhaps not bit for bit"
                 )
         self.members = [Member.from_json(member) for member in saved["members"]]
         for m, member in enumerate(self.members):
