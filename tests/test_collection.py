@@ -40,11 +40,10 @@ from td7.collection import (
 )
 from td7.configs import with_values
 from td7.environments import describe, make
-from td7.errors import InputError, RunError
+from td7.errors import InputError, RunError, Stopped
 from td7.evaluation import evaluate
 from td7.files import Seal, write
 from td7.streams import Stream, derived_seed, generator
-from td7.training import Stopped
 from td7.types import AnyFloat, Exploration, Task
 
 assert toys  # registers the tasks

@@ -56,9 +56,11 @@ ORDER = [
         "asynchronous",
         "lockstep",
         "offline",
+        "hardware",
     ),
     *("plain", "peers", "bench"),
-    *("results", "tables", "formats", "figures", "page", "report", "api", "cli", "__main__"),
+    *("results", "tables", "formats", "figures", "page", "report", "api"),
+    *("studying", "benching", "cli", "__main__"),
 ]
 
 

@@ -25,6 +25,7 @@ EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 FINISHED = "finished.json"
 ERROR = "error.txt"
+IN_USE = "is in use by another td7 process"  # a run folder, for one who comes second
 
 
 Keep = Callable[[int, int, int], bool]  # of a row's first three columns
@@ -105,7 +106,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise InputError(f"{path} is in use by another td7 process") from None
+            raise InputError(f"{path} {IN_USE}") from None
 
     def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
         """All tables as a snapshot knew them; those without a `keep`, empty."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,9 +26,10 @@ from td7.algorithms import algorithm
 from td7.algorithms.base import LearnerConfig, OnlineConfig
 from td7.checkpoints import Assessment
 from td7.collection import EvaluationDone, EvaluationTask, executor
+from td7.configs import check, parse, with_values
 from td7.datasets import score
-from td7.engine import Engine, Fetch
-from td7.errors import EnvironmentFault, InputError, RunError
+from td7.engine import MODES, Engine, Fetch
+from td7.errors import EnvironmentFault, InputError, RunError, Stopped
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
@@ -37,6 +38,10 @@ from td7.types import AnyFloat, Float64, RowLayout, Task, TaskSpec
 
 TWICE = 0.3  # seconds between signals that are two
 WARM = 10  # updates of every seed, after which all that compiles or captures has
+
+
+PRECISIONS = ("float32", "float64")
+_POSITIVE = {"at_least": 1}
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,22 @@ class RunConfig:
     variant: str  # STUDY/LABEL that the hyperparameters come from, if any
     task: Task
     seeds: tuple[int, ...]
-    steps: int  # environment steps, or with given data updates, a seed
+    steps: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates, a seed
     hyperparameters: LearnerConfig
-    evaluate_every: int  # environment steps, or with given data updates
-    evaluation_episodes: int
-    metrics_every: int  # updates
-    device: str
-    replay_device: str  # where its rows are
-    precision: str
-    engine: str  # how updates run; it decides the last digits
-    threads: int  # PyTorch's; they may, too
+    evaluate_every: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates
+    evaluation_episodes: int = field(metadata=_POSITIVE)
+    metrics_every: int = field(metadata=_POSITIVE)  # updates
+    device: str = field(metadata={"choices": ("cpu", "cuda")})
+    replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # where its rows are
+    precision: str = field(metadata={"choices": PRECISIONS})
+    engine: str = field(metadata={"choices": MODES})  # how updates run; decides the last digits
+    threads: int = field(metadata=_POSITIVE)  # PyTorch's; they may, too
     dataset: Given | None = None  # what it learns from; None: what it collects itself
-    keep_policies: int = 0  # steps between evaluated policies that are kept; 0: none
+    # Steps between evaluated policies that are kept; 0: none are.
+    keep_policies: int = field(default=0, metadata={"at_least": 0})
+
+    def __post_init__(self) -> None:
+        check(self)
 
     @property
     def online(self) -> OnlineConfig:
@@ -91,6 +100,23 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
+        """What `to_json` gave; a field that is newer than the data has its default."""
+        task = Task(str(data["task"]["id"]), dict(data["task"]["kwargs"]))
+        config = algorithm(str(data["algorithm"])).config
+        values: dict[str, Any] = {
+            "task": task,
+            "seeds": tuple(parse("seeds", seed, int) for seed in data["seeds"]),
+            "hyperparameters": with_values(config, dict(data["hyperparameters"])).for_task(task),
+            "dataset": Given(**data["dataset"]) if data["dataset"] else None,
+        }
+        for f in fields(cls):
+            is_newer = f.name not in data and f.default is not MISSING
+            if f.name not in values and not is_newer:
+                values[f.name] = parse(f.name, data[f.name], f.type)  # type: ignore[arg-type]
+        return cls(**values)
 
 
 @dataclass
@@ -118,15 +144,6 @@ class Member:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Member":
         return cls(**{**data, "assessment": Assessment(**data["assessment"])})
-
-
-class Stopped(Exception):  # noqa: N818  # not an error: the run was asked to stop
-    """A signal asked the run to stop; its snapshot is written."""
-
-    def __init__(self, signum: int, path: Path) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
-        self.path = path
 
 
 class Clock:
