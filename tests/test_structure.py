@@ -44,6 +44,7 @@ ORDER = [
         "replay",
         "engine",
         "runs",
+        "events",
     ),
     *(
         "planning",

@@ -21,6 +21,7 @@ from td7.configs import check, hyper, named, number, parse, parse_as, with_value
 from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, one_line, one_of, unknown
 from td7.evaluation import evaluate as play
+from td7.events import check_package
 from td7.hardware import (
     check_learner,
     check_memory,
@@ -92,6 +93,9 @@ class TrainOptions:
         "minutes between snapshots to resume from; 0: only when stopped and at the end",
         group="Output",
         at_least=0,
+    )
+    tensorboard: bool = hyper(
+        False, "also write event files for TensorBoard, to RUN/tensorboard", group="Output"
     )
     quiet: bool = hyper(False, "say nothing but warnings", group="Output")
     device: str = hyper("auto", "auto, cpu or cuda (auto: cuda if there is one)", group="Hardware")
@@ -232,6 +236,8 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     spec = describe(config.task)
     check_memory(config, spec)
     check_learner(config, spec)
+    if options.tensorboard:
+        check_package()
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
     path = Path(options.out) if options.out else _default_folder(kind, what)
@@ -241,6 +247,7 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
         "hardware": hardware(config.device),
         "workers": options.workers,
         "snapshot_every": options.snapshot_every,
+        "tensorboard": options.tensorboard,
         "command": runs.command(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
@@ -392,7 +399,7 @@ def resume(
     config = _recorded(path, record)
     if dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: --dataset is of no use")
-    how = {"workers": workers, "snapshot_every": snapshot_every}
+    how = {"workers": workers, "snapshot_every": snapshot_every, "tensorboard": None}
     before = {name: record[name] for name in how if name in record}
     given = {name: value for name, value in how.items() if value is not None}
     options = train_options({**before, **given, "quiet": quiet})
@@ -477,6 +484,7 @@ def _run(
             shown,
             workers=workers,
             snapshot_every=options.snapshot_every,
+            tensorboard=options.tensorboard,
         )
         try:
             may_change = ("steps", "dataset")  # extended, moved; the folder is ours from here on

@@ -7,6 +7,7 @@ run of its own. The tables stay what everything else reads.
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from td7.errors import InputError
@@ -17,16 +18,18 @@ FLUSH = 10  # seconds until what was written can be seen
 Columns = Mapping[str, Sequence[float]]  # of the rows that a table got at once
 
 
+def check_package() -> None:
+    """Raises where event files cannot be written."""
+    if find_spec("tensorboard") is None:
+        raise InputError("TensorBoard's files need its package: pip install 'td7[tensorboard]'")
+
+
 class EventFiles:
     """A listener to a run's tables; `steps` has every seed, and the steps that it has made."""
 
     def __init__(self, folder: Path, steps: Mapping[int, int]) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError(
-                "TensorBoard's files need its package: pip install 'td7[tensorboard]'"
-            ) from None
+        from torch.utils.tensorboard import SummaryWriter
+
         # What an earlier process wrote past the snapshot that the run goes on from is hidden.
         self._writers = {
             seed: SummaryWriter(

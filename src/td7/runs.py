@@ -11,8 +11,8 @@ import platform
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,9 +38,10 @@ class Table:
         self.path = path
         self.columns = tuple(columns)
         self.counts: Counter[int] = Counter()  # rows so far, a seed
+        self.listener: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None = None
         self._file: IO[str] | None = None
 
-    def append(self, rows: Iterable[Sequence[object]]) -> None:
+    def append(self, rows: Sequence[Sequence[object]]) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         for row in rows:
@@ -50,6 +51,8 @@ class Table:
             self._file = self.path.open("a", encoding="utf-8", newline="")
         self._file.write(text.getvalue())
         self._file.flush()
+        if self.listener is not None:
+            self.listener(self.columns, rows)
 
     def cut_back(self, keep: Keep, counts: Mapping[int, int]) -> None:
         """Forgets all rows but those that `keep` says; they must be as many as `counts`."""
@@ -107,6 +110,11 @@ class RunFolder:
         except OSError:
             self._lock.close()
             raise InputError(f"{path} {IN_USE}") from None
+
+    def listen(self, listener: Callable[..., None]) -> None:
+        """Has every table's name, columns and new rows told, as they come."""
+        for name, table in self.tables.items():
+            table.listener = partial(listener, name)
 
     def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
         """All tables as a snapshot knew them; those without a `keep`, empty."""

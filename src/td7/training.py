@@ -30,6 +30,7 @@ from td7.configs import check, parse, with_values
 from td7.datasets import score
 from td7.engine import MODES, Engine, Fetch
 from td7.errors import EnvironmentFault, InputError, RunError, Stopped
+from td7.events import EventFiles
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
@@ -177,6 +178,7 @@ class Training(ABC):
         *,
         workers: int,
         snapshot_every: float,
+        tensorboard: bool = False,
     ) -> None:
         self.config = config
         self.spec = spec
@@ -222,6 +224,11 @@ class Training(ABC):
             self.executor = executor(config.task, self.learner.policy_network, workers)
             opened.callback(self.executor.close)
             self._restore(self.snapshots.load())
+            if tensorboard:
+                steps = {member.seed: member.steps for member in self.members}
+                events = EventFiles(path / "tensorboard", steps)
+                opened.callback(events.close)
+                self.folder.listen(events)
             self._opened = opened.pop_all()
         self._evaluates_here = workers == 0
         self._updates_before = list(self.engine.updates)

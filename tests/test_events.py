@@ -1,0 +1,87 @@
+"""`--tensorboard`: what its files say is what the tables say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import td7
+import toys
+from folders import SMALL, results
+from td7.errors import InputError
+from td7.events import EventFiles
+
+assert toys  # registers the tasks
+Scalars = dict[str, dict[int, float]]  # tag: step: value
+GIVEN: dict[str, Any] = {
+    "env": "toys:Point-v0",
+    "seeds": "0,4",
+    "evaluate_every": 40,
+    "evaluation_episodes": 3,
+    "metrics_every": 10,
+    "quiet": True,
+}
+
+
+def scalars(folder: Path) -> Scalars:
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return {
+        tag: {event.step: event.value for event in found.Scalars(tag)}
+        for tag in found.Tags()["scalars"]
+    }
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_they_are_the_tables(tmp_path: Path, checkpoints: str) -> None:
+    settings = {**SMALL, "checkpoints": checkpoints}
+    run = td7.train(**GIVEN, steps=120, set=settings, tensorboard=True, out=str(tmp_path / "run"))
+    for seed in (0, 4):
+        told = scalars(run.path / "tensorboard" / f"seed-{seed}")
+        own = run.evaluations.query(f"seed == {seed}").groupby("step")
+        assert told["eval/mean_reward"] == pytest.approx(own["return"].mean().to_dict())
+        assert told["eval/mean_ep_length"] == pytest.approx(own["length"].mean().to_dict())
+        episodes = run.episodes.query(f"seed == {seed}").set_index("step")
+        rolling = episodes["return"].expanding().mean().to_dict()  # fewer than a hundred
+        assert told["rollout/ep_rew_mean"] == pytest.approx(rolling)
+        assert set(told["time/fps"]) == set(rolling)
+        assert min(told["time/fps"].values()) > 0
+        last = run.metrics.query(f"seed == {seed}").groupby("step").last()
+        for name in ("critic_loss", "actor_loss", "value"):
+            assert told[f"train/{name}"] == pytest.approx(last[name].to_dict())
+        assert told["train/n_updates"] == last["update"].to_dict()
+    plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
+    assert results(run.path) == results(plain.path)  # they change nothing
+    assert not (plain.path / "tensorboard").exists()
+
+
+def test_a_run_that_goes_on_writes_on(tmp_path: Path) -> None:
+    run = td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(tmp_path / "run"))
+    td7.resume(run, steps=160, quiet=True)
+    told = scalars(run.path / "tensorboard" / "seed-0")
+    own = run.evaluations.query("seed == 0").groupby("step")["return"].mean().to_dict()
+    assert told["eval/mean_reward"] == pytest.approx(own)
+    assert set(told["rollout/ep_rew_mean"]) == set(run.episodes.query("seed == 0")["step"])
+
+
+def test_what_is_past_a_snapshot_is_hidden(tmp_path: Path) -> None:
+    """By hand: a process came to step 60, the next goes on from 20."""
+    columns = ("seed", "step", "episode", "return", "length")
+    first = EventFiles(tmp_path, {3: 0})
+    for step, value in ((20, 1.0), (40, 2.0), (60, 3.0)):
+        first("episodes", columns, [(3, step, 0, repr(value), 20)])
+    first.close()
+    assert scalars(tmp_path / "seed-3")["rollout/ep_rew_mean"] == {20: 1.0, 40: 1.5, 60: 2.0}
+    second = EventFiles(tmp_path, {3: 20})
+    second("episodes", columns, [(3, 40, 0, repr(7.0), 20)])
+    second.close()
+    assert scalars(tmp_path / "seed-3")["rollout/ep_rew_mean"] == {20: 1.0, 40: 7.0}
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("td7.events.find_spec", lambda _: None)
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match=r"need its package: pip install 'td7\[tensorboard\]'"):
+        td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(out))
+    assert not out.exists()
