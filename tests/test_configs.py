@@ -19,7 +19,7 @@ import td7
 from td7 import cli
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
-from td7.algorithms.td7 import TD7Config
+from td7.algorithms.td7 import LEARNING_TARGETS, TD7Config
 from td7.api import TrainOptions, parse_seeds, run_config, train_options
 from td7.asynchronous import AsynchronousTraining
 from td7.configs import described, named, parse, with_values
@@ -101,6 +101,10 @@ def test_settings() -> None:
         (["discount=-0.1"], "discount=-0.1 must be at least 0"),
         (["learning_rate=0"], "learning_rate=0.0 must be above 0"),
         (["batch_size=0"], "batch_size=0 must be at least 1"),
+        (
+            ["critic_inputs=zs"],
+            "critic_inputs=zs must have one of zsa, phi, sa: a critic reads the action",
+        ),
     ],
 )
 def test_bad_settings(words: Sequence[str], message: str) -> None:
@@ -458,14 +462,30 @@ def test_the_others_that_learn_from_data_have_no_such_fields() -> None:
     assert others == ["td7", "td3+bc"]
 
 
+def check_matters(algorithm: str, field: str, *more: tuple[str, Any]) -> None:
+    value, what, *context = MATTERS[algorithm][field]
+    given = tuple({**dict(more), **(context[0] if context else {})}.items())
+    changed = shown(algorithm, *given, (field, value))
+    assert changed[what] != shown(algorithm, *given)[what]
+
+
 @pytest.mark.parametrize(
     ("algorithm", "field"), [(name, field) for name in MATTERS for field in MATTERS[name]]
 )
 def test_every_field_matters(algorithm: str, field: str) -> None:
-    value, what, *context = MATTERS[algorithm][field]
-    given = tuple(context[0].items()) if context else ()
-    changed = shown(algorithm, *given, (field, value))
-    assert changed[what] != shown(algorithm, *given)[what]
+    check_matters(algorithm, field)
+
+
+@pytest.mark.parametrize("field", [f for f in MATTERS["td7"] if f != "encoder_training"])
+def test_every_field_matters_end_to_end(field: str) -> None:
+    check_matters("td7", field, ("encoder_training", "end_to_end"))
+
+
+@pytest.mark.parametrize("training", ["decoupled", "end_to_end"])
+def test_no_two_learning_targets_are_the_same(training: str) -> None:
+    context = ("encoder_training", training)
+    encoders = [shown("td7", context, ("learning_target", t))["encoder"] for t in LEARNING_TARGETS]
+    assert all(encoders.count(encoder) == 1 for encoder in encoders)
 
 
 def test_a_run_is_a_function_of_its_config() -> None:

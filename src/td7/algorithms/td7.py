@@ -28,6 +28,7 @@ from td7.algorithms.parts import (
 from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
+from td7.errors import InputError
 from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.optimisers import Results, Trained, descend_together, detached, states, trained
 from td7.representations import Sale
@@ -42,18 +43,24 @@ ENCODER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": losses.cosine_loss,
 }
 
+
+def _next_zs(td7: "TD7", batch: Batch, noise: Tensor) -> Tensor:
+    del noise
+    return td7.next_zs(td7.encoder.parameters, batch, training=True)
+
+
 # What zsa learns to be, without a gradient of its own.
 LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
-    "next_zs": lambda td7, batch, _: td7.next_zs(td7.encoder.parameters, batch, training=True),
+    "next_zs": _next_zs,
     "slow_next_zs": lambda td7, batch, _: td7.next_zs(
         unflatten(td7.sale.layout, td7.slow_encoder), batch
     ),
     "next_state": lambda _, batch, __: batch.next_state,
-    "next_zs_and_reward": lambda td7, batch, _: td7.next_zs(
-        td7.encoder.parameters, batch, training=True
-    ),
+    "next_zs_and_reward": _next_zs,
     "next_zsa": lambda td7, batch, noise: td7.next_zsa(batch, noise),
 }
+# Of what critics may read, all that tells one action from another.
+OF_ACTIONS = ("zsa", "phi", "sa")
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,14 @@ class TD7Config(TwinCriticConfig):
         choices=(*CRITERIA, "none"),
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not set(OF_ACTIONS) & set(self.critic_inputs):
+            raise InputError(
+                f"critic_inputs={','.join(self.critic_inputs)} must have one of "
+                f"{', '.join(OF_ACTIONS)}: a critic reads the action"
+            )
+
 
 def critic_network(
     state_dim: int, action_dim: int, config: TD7Config, zsa_dim: int | None = None
@@ -162,9 +177,10 @@ def actor_network(state_dim: int, action_dim: int, config: TD7Config) -> Network
 
 def embedding_sources(config: TD7Config) -> tuple[str, str]:
     """Whose embeddings the current networks read, and whose the target networks."""
-    if config.encoder_training == "end_to_end":
-        return "current", "fixed"
-    return ("fixed", "target_fixed") if config.fixed_embeddings else ("current", "current")
+    if not config.fixed_embeddings:
+        return "current", "current"
+    is_end_to_end = config.encoder_training == "end_to_end"
+    return ("current", "fixed") if is_end_to_end else ("fixed", "target_fixed")
 
 
 class TD7(Learner):
@@ -246,6 +262,7 @@ class TD7(Learner):
         self._is_end_to_end = self._reads_zs and c.encoder_training == "end_to_end"
         self._waits_for_encoder = self._trains_encoder and not c.fixed_embeddings
         self._has_slow_encoder = c.learning_target == "slow_next_zs"
+        self._learning_target = LEARNING_TARGETS[c.learning_target]
 
     def state(self) -> dict[str, Tensor]:
         state = {
@@ -271,7 +288,7 @@ class TD7(Learner):
         priorities: Tensor | None
         if self._is_end_to_end:
             y = self._value_target(batch, target_noise, active)
-            priorities = self._train_critic_and_encoder(batch, y, active)
+            priorities = self._train_critic_and_encoder(batch, target_noise, y, active)
             if turn.trains_actors:
                 encoder = self._actors_encoder(turn)
                 self._begin_actor(batch, self._embedded(batch), encoder, turn.actors)
@@ -312,14 +329,18 @@ class TD7(Learner):
     @stage
     def _train_encoder(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
         """(g(f(s), a) - |f(s')|x)^2; the target is the current encoder's."""
-        target = LEARNING_TARGETS[self.config.learning_target](self, batch, noise)
+        target = self._learning_target(self, batch, noise)
         encoder_loss, statistics = self.encoder.descend(
             lambda encoder: self._encoder_loss(encoder, batch, target), active
         )
+        self._follow_encoder(statistics, active)
+        self.record(active, encoder_loss=encoder_loss)
+
+    def _follow_encoder(self, statistics: BatchStatistics, active: Tensor | None) -> None:
+        """What comes after each of its steps: batch norms' statistics, and the slow encoder."""
         follow(self.encoder.layout, self.encoder.flat, statistics, active)
         if self._has_slow_encoder:
             polyak(self.slow_encoder, self.encoder.flat, SLOW_RATE, active)
-        self.record(active, encoder_loss=encoder_loss)
 
     def _encoder_loss(
         self, encoder: Parameters, batch: Batch, target: Tensor
@@ -340,7 +361,8 @@ class TD7(Learner):
         """g(f(s'), a') of the current encoder, a' the target policy's."""
         encoder = self.encoder.parameters
         next_zs = self.next_zs(encoder, batch, training=True)
-        return self.sale.zsa(encoder, next_zs, self._next_x(batch, noise)["action"])
+        next_action = self._next_x(batch, noise)["action"]
+        return self.sale.predicted(encoder, next_zs, next_action, {})["zsa"]
 
     # -- what the critics read -----------------------------------------------------------------
 
@@ -422,11 +444,11 @@ class TD7(Learner):
 
     @stage
     def _train_critic_and_encoder(
-        self, batch: Batch, y: Tensor, active: Tensor | None
+        self, batch: Batch, noise: Tensor, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
         """Huber(y - Q(z_{t+1}^sa, z_{t+1}^s, s, a)) + beta (z_{t+1}^sa - |z_{t+1}^s'|x)^2."""
         c = self.config
-        target = self.next_zs(self.encoder.parameters, batch, training=True)
+        target = self._learning_target(self, batch, noise)
 
         def loss(both: Parameters) -> Results:
             encoder_loss, of_encoder = self._encoder_loss(both, batch, target)
@@ -440,7 +462,7 @@ class TD7(Learner):
         _, critic_loss, encoder_loss, q, of_encoder, of_critic = descend_together(
             (self.encoder, self.critic), loss, active
         )
-        follow(self.encoder.layout, self.encoder.flat, of_encoder, active)
+        self._follow_encoder(of_encoder, active)
         follow(self.critic.layout, self.critic.flat, of_critic, active)
         self.record(active, encoder_loss=encoder_loss)
         self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
