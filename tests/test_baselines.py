@@ -187,7 +187,7 @@ def check(learner: Any, agents: list[PlainAgent], tolerance: float) -> None:
     ("task", "dropped"),
     [
         *(("HalfCheetah-v4", 0), ("Hopper-v4", 5), ("Walker2d-v5", 2), ("Ant-v4", 2)),
-        *(("Other-v0", 2), ("gymnasium:Hopper-v4", 5)),
+        *(("Other-v0", 2), ("gymnasium:Hopper-v4", 5), ("Hopper-variant-v0", 2)),
     ],
 )
 def test_tqc_drops_what_the_paper_drops(task: str, dropped: int) -> None:

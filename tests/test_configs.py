@@ -22,7 +22,7 @@ from td7.algorithms.base import ONLINE_GROUPS
 from td7.algorithms.td7 import LEARNING_TARGETS, TD7Config
 from td7.api import TrainOptions, parse_seeds, run_config, train_options
 from td7.asynchronous import AsynchronousTraining
-from td7.configs import described, named, parse, with_values
+from td7.configs import described, hyper, named, parse, with_values
 from td7.datasets import Dataset
 from td7.environments import ActionMap, describe
 from td7.errors import InputError
@@ -145,6 +145,17 @@ def test_every_field_has_a_range_a_doc_and_a_place(name: str) -> None:
 def test_td7s_groups_come_before_the_common_ones() -> None:
     groups = list(described(TD7Config))
     assert groups.index("SALE") < groups.index("LAP") < groups.index("Common")
+
+
+def test_fields_are_listed_where_annotations_are_lazy() -> None:
+    """As from Python 3.14 on, where a class has a function that makes them."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Own(TD7Config):
+        added: int = hyper(1, "one more", group="Own")
+
+    del Own.__annotations__
+    assert next(iter(described(Own).items())) == ("Own", [("added", 1, "one more")])
 
 
 def test_a_config_is_never_written_back() -> None:
@@ -479,6 +490,15 @@ def test_every_field_matters(algorithm: str, field: str) -> None:
 @pytest.mark.parametrize("field", [f for f in MATTERS["td7"] if f != "encoder_training"])
 def test_every_field_matters_end_to_end(field: str) -> None:
     check_matters("td7", field, ("encoder_training", "end_to_end"))
+
+
+@pytest.mark.parametrize("weight", [0.9, 0.0])
+def test_without_an_early_stage_the_first_assessment_is_a_late_one(weight: float) -> None:
+    """A random episode of 5 steps, then an assessment of 2 episodes."""
+    changed = shown("td7", ("early_updates", 0), ("criterion_reset_weight", weight))
+    assert next(steps for steps, updates in changed["when it trains"] if updates) == 15
+    assert changed["late"]
+    assert not any(map(math.isnan, changed["best"]))
 
 
 @pytest.mark.parametrize("training", ["decoupled", "end_to_end"])

@@ -1,6 +1,7 @@
 """The nouns that travel between stages. No torch here: worker processes import this module."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
+
+
+def without_version(id: str) -> str:
+    """A task's id up to its -v4, or all of it."""
+    return re.sub(r"-v\d+$", "", id)
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Task:
     @property
     def family(self) -> str:
         """That without its version."""
-        return self.name.partition("-v")[0]
+        return without_version(self.name)
 
 
 @dataclass(frozen=True)
