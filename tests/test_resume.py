@@ -426,6 +426,19 @@ def test_a_run_of_before_a_field_existed_goes_on(stopped: Path) -> None:
     assert json.loads((stopped / "finished.json").read_text()) == {"steps": 80}
 
 
+def test_a_run_of_before_a_column_existed_goes_on(stopped: Path) -> None:
+    """Its rows so far have nothing there."""
+    table = stopped / "metrics.csv"
+    older = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()]
+    table.write_text("\n".join(older) + "\n")
+    td7.resume(stopped, steps=100, quiet=True)
+    (header, *old), (_, *new) = older, table.read_text().splitlines()
+    assert table.read_text().startswith(f"{header},max_priority\n")
+    assert 0 < len(old) < len(new)
+    for line in new:
+        assert (line.rpartition(",")[0] in old) == line.endswith(",")
+
+
 def test_a_refusal_leaves_no_worker_and_no_lock(
     stopped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ AHEAD = 2  # units that may be waiting for the device; more would make new episo
 MODES = ("eager", "compiled", "graph")
 # Of one function, in one process: every run compiles its own, a few times each.
 RECOMPILES = 10_000
+PRIORITIES = ("mean_priority", "max_priority")  # of the rows stored; told beside the metrics
 COMPILES = "compiling updates: about a minute, seconds if it was done before"
 
 
@@ -512,9 +513,17 @@ class Engine:
 
     # -- what the host asks for ----------------------------------------------------------------
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of what `fetch_metrics` gives."""
+        return (*self.learner.metrics, *(PRIORITIES if self.learner.is_prioritised else ()))
+
     def fetch_metrics(self, member: int) -> Fetch:
-        """The member's latest metrics, in the order of `learner.metrics`."""
-        return Fetch(self._metrics()[member])
+        """The member's latest metrics."""
+        found = self._metrics()[member]
+        if self.learner.is_prioritised:
+            found = torch.cat([found, self.replay.told_priorities(member).to(found.dtype)])
+        return Fetch(found)
 
     def fetch_policy(self, member: int) -> Fetch:
         """The flat weights that act for the member after the updates given so far.

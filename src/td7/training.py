@@ -169,7 +169,7 @@ class Training(ABC):
         chosen = algorithm(config.algorithm)
         self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
-            self.folder = RunFolder(path, chosen.learner.metrics)
+            self.folder = RunFolder(path)
             opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
@@ -195,6 +195,7 @@ class Training(ABC):
                 warn=progress.warn,
                 say=progress.say,
             )
+            self.folder.add_metrics(self.engine.metrics)
             self.members = [Member(seed) for seed in config.seeds]
             # The initial policies are the first checkpoints.
             self.checkpoints = list(self.learner.policies().to("cpu", copy=True).numpy())
