@@ -17,14 +17,8 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, Turn, stage
-from td7.algorithms.parts import (
-    ACTOR_VALUES,
-    CriticLoss,
-    TwinCriticConfig,
-    ValueClip,
-    critic_metrics,
-)
+from td7.algorithms.base import Batch, Turn, stage
+from td7.algorithms.parts import ACTOR_VALUES, TwinCriticConfig, TwinCriticLearner, critic_metrics
 from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
@@ -33,7 +27,7 @@ from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.optimisers import Results, Trained, descend_together, detached, states, trained
 from td7.representations import Sale
 from td7.targets import assign, polyak
-from td7.types import Exploration, TaskSpec
+from td7.types import TaskSpec
 
 NORMS = tuple(NORM_PARAMETERS)
 SLOW_RATE = 0.01  # at which the slow encoder of one learning target follows, each update
@@ -183,22 +177,11 @@ def embedding_sources(config: TD7Config) -> tuple[str, str]:
     return ("current", "fixed") if is_end_to_end else ("fixed", "target_fixed")
 
 
-class TD7(Learner):
+class TD7(TwinCriticLearner):
+    metrics = ("encoder_loss", *TwinCriticLearner.metrics)
     sale: Sale
     encoder: Trained
     slow_encoder: Tensor
-
-    metrics = (
-        "encoder_loss",
-        "critic_loss",
-        "actor_loss",
-        "value",
-        "policy_value",
-        "value_target",
-        "td_error",
-        "clip_min",
-        "clip_max",
-    )
 
     def __init__(
         self,
@@ -210,10 +193,6 @@ class TD7(Learner):
     ) -> None:
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
-        self.exploration = Exploration("added_noise", c.exploration_noise)
-        self.actor_every = c.actor_every
-        self.target_every = c.target_every
-        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
 
         zsa_dim = task.state_dim if c.learning_target == "next_state" else c.embedding_dim
         self.sale = Sale.of(
@@ -244,9 +223,6 @@ class TD7(Learner):
         self.slow_encoder = self.encoder.flat.clone()
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
-        self.critic_loss = CriticLoss(c)
-        self.is_prioritised = self.critic_loss.is_prioritised
-        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
         encoders = {
             "current": self.encoder.flat,
@@ -263,6 +239,7 @@ class TD7(Learner):
         self._waits_for_encoder = self._trains_encoder and not c.fixed_embeddings
         self._has_slow_encoder = c.learning_target == "slow_next_zs"
         self._learning_target = LEARNING_TARGETS[c.learning_target]
+        self._loss_of_zsa = ENCODER_LOSSES[c.encoder_loss]
 
     def state(self) -> dict[str, Tensor]:
         state = {
@@ -348,7 +325,7 @@ class TD7(Learner):
         statistics: BatchStatistics = {}
         zs = self.sale.zs(encoder, batch.state, statistics)
         predicted = self.sale.predicted(encoder, zs, batch.action, statistics)
-        loss = ENCODER_LOSSES[self.config.encoder_loss](predicted["zsa"], target)
+        loss = self._loss_of_zsa(predicted["zsa"], target)
         if "reward" in predicted:
             loss = loss + losses.per_member_mean((predicted["reward"] - batch.reward).square())
         return loss, statistics
@@ -489,7 +466,7 @@ class TD7(Learner):
             statistics: BatchStatistics = {}
             action = apply(self.actor_network, actor, statistics, **x)
             q = apply(self.critic_network, critic, **self._x(encoder, batch.state, action, zs))
-            q = ACTOR_VALUES[c.actor_value](q)
+            q = self.actor_value(q)
             return losses.actor_loss(q, action, batch.action, c.cloning_weight), q, statistics
 
         actor_loss, q, statistics = self.actor.descend(loss, active)
