@@ -97,6 +97,21 @@ def test_imports_point_down() -> None:
     assert not wrong
 
 
+def test_every_ignore_has_its_reason() -> None:
+    pattern = r"# (?:type: ignore\[[\w-]+\]|noqa: \w+)(.*)"
+    found = [
+        (f"{path.name}: {line}", reason)
+        for path in _modules().values()
+        for line in path.read_text().splitlines()
+        for reason in re.findall(pattern, line)
+    ]
+    found += re.findall(
+        r'^    ("[A-Z]+\d+",)(.*)', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert len(found) >= 20
+    assert [where for where, reason in found if not reason.strip().startswith("# ")] == []
+
+
 @pytest.mark.parametrize("module", ["collection", "stepping", "policies", "environments", "videos"])
 def test_what_workers_import_does_not_load_torch(module: str) -> None:
     seen, todo = set(), {module}

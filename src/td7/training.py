@@ -326,6 +326,13 @@ class Training(ABC):
             member.evaluation_step = done.task.step
             member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
 
+    def _take_evaluations(self, *, block: bool) -> None:
+        """Where no other task is given."""
+        for done in self.executor.completed(block=block):
+            if not isinstance(done, EvaluationDone):
+                raise TypeError(f"{done} is not an evaluation")
+            self._take_evaluation(done)
+
     def _evaluate_until(self, m: int, step: int) -> None:
         """Gives out the evaluations due up to and including time step `step`."""
         member, c = self.members[m], self.config
