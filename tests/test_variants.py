@@ -13,7 +13,7 @@ from td7.architectures import Layout
 from td7.configs import with_values
 from td7.networks import unflatten
 from td7.studies import variant
-from test_studies import CPU, DISTINCT, TASK, TINY
+from test_studies import CPU, DISTINCT, TASK, TINY, settings_of
 from variants_reference import PlainAgent
 
 UPDATES = 65  # three target copies
@@ -90,7 +90,7 @@ def compare(name: str, **changes: Any) -> Learner:
     row = variant(name)
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
-    settings = {**row.settings, **TINY, **small, **changes}
+    settings = {**settings_of(name), **TINY, **small, **changes}
     config = with_values(chosen.config, settings)
     learner = chosen.learner(config, TASK, SEEDS, CPU, torch.float64)
     agents = [plain(learner, name, settings, m) for m in range(len(SEEDS))]
