@@ -25,17 +25,19 @@ def write_run(
     learned: tuple[float, int] | None = None,
     hardware: Mapping[str, Any] | None = None,
     changed: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    also: Mapping[str, Any] | None = None,
 ) -> Path:
     """`returns`: a seed's evaluations at 0, `every`, …, two episodes each, 1 above and below.
 
-    `learned`: seconds, and how many updates of all seeds took them.
+    `learned`: seconds, and how many updates of all seeds took them. `also`: of config.json.
     """
     folder.mkdir(parents=True)
     length = max((len(own) for own in returns.values()), default=1)
     config = {
         "algorithm": algorithm,
         "variant": variant,
-        "task": {"id": env, "kwargs": {}},
+        "task": {"id": env, "kwargs": dict(kwargs or {})},
         "seeds": list(returns if seeds is None else seeds),
         "steps": steps or (length - 1) * every,
         "hyperparameters": dict(changed or {}),
@@ -53,6 +55,7 @@ def write_run(
         "hardware": dict(hardware or {"cores": 2, "gpu": None}),
         "command": f"td7 train {algorithm}",
         "started": "2026-01-01T00:00:00+0000",
+        **(also or {}),
     }
     (folder / "config.json").write_text(json.dumps(config))
     lines = ["seed,step,episode,return,length"]

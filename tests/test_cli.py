@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from folders import SMALL, newest, words
 from td7 import bench
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
-from td7.api import TrainOptions, bench_run
+from td7.api import TrainOptions
+from td7.benching import whole_run
 from td7.cli import main
 from td7.configs import described
+from td7.engine import Engine
 from td7.environments import PAPER_TASKS
-from td7.errors import InputError
-from td7.training import Stopped
+from td7.errors import InputError, Stopped
 
 assert toys  # registers the tasks
 ENV = ["--env", "toys:Point-v0"]
@@ -116,6 +118,7 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", "--env", "HalfCheetah-v9"], "unknown task version 'HalfCheetah-v9'"),
         (["train", "--env", "toy:Point-v0"], "module 'toy' cannot be imported"),
         (["train", "--env", "toys:Pint-v0"], "did you mean 'Point-v0'?"),
+        (["train", "--env", "MountainCa-v0"], "did you mean 'MountainCarContinuous-v0'?"),
         (["train", "--env", "CartPole-v1"], "'CartPole-v1' has a Discrete action space"),
         (["train", "--env", "FrozenLake-v1"], "has a Discrete observation space; allowed: a Box"),
         (["train", *ENV, "--env-kwargs", "wings=2"], "unexpected keyword argument 'wings'"),
@@ -145,8 +148,9 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", *ENV, "--seeds", "1-"], "seeds takes 0-9 or 0,3,7, given '1-'"),
         (["train", *ENV, "--seeds", ""], "seeds takes 0-9 or 0,3,7, given ''"),
         (["train", *ENV, "--seeds", "0-1_000"], "seeds takes 0-9 or 0,3,7"),
-        (["train", *ENV, "--seeds", "0-99999999999"], "0-99999999999 are more than 1,000 at once"),
-        (["train", *ENV, "--workers", "1001"], "workers must be at most 1,000, given 1001"),
+        (["train", *ENV, "--seeds", "0-99999999999"], "seeds are more than 1,000 at once"),
+        (["train", *ENV, "--seeds", "0-999,1000"], "seeds are more than 1,000 at once"),
+        (["train", *ENV, "--workers", "1001"], "workers=1001 must be at most 1000"),
         (["train", *ENV, "--set", "batch_sise=5"], "did you mean 'batch_size'?"),
         (["train", *ENV, "--set", "batch_size"], "--set takes field=value, given 'batch_size'"),
         (["train", *ENV, "--set", "batch_size="], "batch_size takes a whole number, given ''"),
@@ -234,6 +238,8 @@ def test_python_gets_the_same_errors(folder: Path) -> None:
         ({"env": "toys:Point-v0", "seeds": []}, "seeds is empty"),
         ({"env": "toys:Point-v0", "seeds": [1, -2]}, "seeds must be at least 0, given -2"),
         ({"env": "toys:Point-v0", "seeds": [0.5]}, "seeds takes a whole number, given 0.5"),
+        ({"env": "toys:Point-v0", "seeds": range(1001)}, "seeds are more than 1,000 at once"),
+        ({"env": "toys:Point-v0", "seeds": count()}, "seeds are more than 1,000 at once"),
         ({"env": "toys:Point-v0", "seeds": None}, "seeds takes whole numbers, given None"),
         ({"env": "toys:Point-v0", "set": {"batch_size": 0}}, "batch_size=0 must be at least 1"),
         ({}, "--env is missing"),
@@ -242,6 +248,21 @@ def test_python_gets_the_same_errors(folder: Path) -> None:
     ):
         with pytest.raises(InputError, match=re.escape(told)):
             td7.train(**options)
+    assert everything(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "setting", "told"),
+    [
+        ("td3+ofe", "ofe_features=241", "ofe_features"),
+        ("td3+ofe", "ofe_predicted_dims=3", "ofe_predicted_dims"),
+        ("tqc", "dropped_quantiles=25", "dropped_quantiles=25 must be below quantiles=25"),
+    ],
+)
+def test_what_does_not_go_together_is_told_before_anything_is_written(
+    algorithm: str, setting: str, told: str, folder: Path, failing: Says
+) -> None:
+    assert told in failing("train", algorithm, *ENV, "--out", "run", "--set", setting)
     assert everything(folder) == {}
 
 
@@ -419,8 +440,8 @@ def test_a_run_without_a_policy_yet(run: Path, failing: Says) -> None:
     [
         (["--seed", "1"], "has no seed 1; allowed: 0, 3"),
         (["--seed", "x"], "seed takes a whole number, given 'x'"),
-        (["--episodes", "0"], "episodes must be at least 1, given 0"),
-        (["--episodes", "-3"], "episodes must be at least 1, given -3"),
+        (["--episodes", "0"], "episodes=0 must be at least 1"),
+        (["--episodes", "-3"], "episodes=-3 must be at least 1"),
         (["--episodes", "few"], "episodes takes a whole number, given 'few'"),
         (["--video", "film.txt"], "a video file ends in .mp4 or .gif, given 'film.txt'"),
         (["--video", "film"], "a video file ends in .mp4 or .gif, given 'film'"),
@@ -442,6 +463,41 @@ def test_a_fault_while_running_is_status_1(folder: Path, failing: Says) -> None:
     fault = "the environment raised ValueError: the motor is on fire"
     saved = "all before it is saved, `td7 resume run` tries it again"
     assert told == f"{where}: {fault}; {saved} (run/error.txt has its traceback)"
+
+
+def test_an_environment_is_closed_also_after_a_fault(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(toys.Point, "close", lambda _: closed.append(True))
+    monkeypatch.setattr(toys.Point, "step", lambda *_: 1 / 0)
+    with pytest.raises(td7.RunError, match=r"seed 0, evaluation: .* ZeroDivisionError"):
+        td7.evaluate(run)
+    assert closed == [True]
+
+
+def test_a_run_leaves_pytorch_as_it_was(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU an engine asks for fast products, which whoever called may not want."""
+    build = Engine.__init__
+
+    def fast(*arguments: Any, **options: Any) -> None:
+        torch.set_float32_matmul_precision("high")
+        build(*arguments, **options)
+
+    monkeypatch.setattr(Engine, "__init__", fast)
+    edit = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**edit, "threads": 2}))
+    with pytest.raises(InputError, match="threads is 1, given 2"):
+        td7.resume(run, quiet=True)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"seed,step\n1,2\n1,2,3\n", b"\xff"])
+def test_a_damaged_table(run: Path, content: bytes) -> None:
+    (run / "evaluations.csv").write_bytes(content)
+    with pytest.raises(InputError, match=r"evaluations\.csv is damaged: "):
+        _ = td7.Run(run).evaluations
 
 
 def test_a_disk_that_fails_is_status_1(
@@ -523,12 +579,18 @@ def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture
     assert "mean return of an evaluation" in out
     assert "±" in out
     assert "run/learning_curve.png" in out
-    assert "td7 evaluate run" in out
+    assert "td7 evaluate run" not in out  # this task draws no frames
     assert err.startswith(
         "td7 on toys:Point-v0, seeds 0,1, 40 steps, cpu, replay 0.00 GB on cpu → run"
     )
     assert (folder / "run" / "learning_curve.png").read_bytes()[1:4] == b"PNG"
     assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 40
+
+
+def test_a_task_that_draws_may_be_watched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--env", "toys:Drawn-v0", "--steps", "20", "--evaluate-every", "10", "--out", "run"]
+    assert main(["train", *given, "--evaluation-episodes", "1", "--set", *words(SMALL)]) == 0
+    assert "td7 evaluate run --video run/video.mp4\n" in capsys.readouterr().out
 
 
 def test_without_out_runs_get_folders_of_their_own(folder: Path) -> None:
@@ -639,7 +701,7 @@ def test_a_replay_that_cannot_fit_is_refused(
     folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 rows of 8 float32 (32 kB a seed) and 1,356 priorities and sums of 8 bytes."""
-    monkeypatch.setattr("td7.api._free_bytes", lambda _: 60_000)
+    monkeypatch.setattr("td7.hardware._free_bytes", lambda _: 60_000)
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     said = failing(*words, "--seeds", "0,1")
     assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in said
@@ -680,7 +742,7 @@ def test_bench_measures_updates_and_whole_runs(
 def test_a_stopped_bench_keeps_what_it_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = bench_run
+    run = whole_run
     made: list[bench.EndToEnd] = []
 
     def stopped_in_the_second(*arguments: Any) -> bench.EndToEnd:
@@ -689,7 +751,7 @@ def test_a_stopped_bench_keeps_what_it_measured(
         made.append(run(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("td7.api.bench_run", stopped_in_the_second)
+    monkeypatch.setattr("td7.benching.whole_run", stopped_in_the_second)
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
     assert main(words) == 128 + signal.SIGTERM
@@ -765,7 +827,7 @@ def test_bench_measures_on_each_device(
         (["--env", "Nope-v0"], "Nope"),
         (["--algorithms", "td8"], "did you mean 'td7'"),
         (["--engines", "egaer"], "did you mean 'eager'"),
-        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--seeds", "0"], "seeds=0 must be at least 1"),
         (
             ["--device", "cpu,gpu"],
             "unknown device 'gpu'; did you mean 'cpu'? allowed: auto, cpu, cuda",
@@ -773,7 +835,7 @@ def test_bench_measures_on_each_device(
         (["--device", "cpu,cpu"], "device cpu is given twice"),
         (["--device", "cpu", "--engines", "graph"], "engine graph needs a CUDA device"),
         (["--seconds", "soon"], "seconds takes a number"),
-        (["--seconds", "-1"], "seconds must be more than 0, given -1"),
+        (["--seconds", "-1"], "seconds=-1.0 must be above 0"),
         (["--out", "/proc/x"], "cannot write to /proc/x: "),
         (["--steps", "30", "--algorithms", "td7,cql"], "steps=30: cql learns from data"),
     ],

@@ -1,9 +1,11 @@
 """`td7 study --backend ray` on a real Ray cluster of several nodes, all on this machine."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ import td7
 import toys
 from td7 import files
 from td7.cli import main
-from td7.clusters import Share, launch_on_ray
+from td7.clusters import Came, Share, _packed, _take, launch_on_ray
 from td7.errors import InputError
+from td7.launching import Standing
 from td7.planning import Planned, Request, State, fraction, plan, state
 from test_study import TINY, words
 
@@ -112,6 +115,27 @@ def test_runs_are_brought_back_where_the_folder_is_not_shared(
     assert not (run.folder / "snapshot").exists()
     assert td7.Run(run.folder).evaluations["step"].max() == 60
     assert td7.load(run.folder, 0) is not None
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_failed_elsewhere_does_not_replace_what_was_begun_here(
+    tmp_path: Path, status: int
+) -> None:
+    """A run with a snapshot is here; a node that did not see it began again."""
+    ray = SimpleNamespace(get=lambda came: came, exceptions=SimpleNamespace(RayError=OSError))
+    (run,) = runs(tmp_path / "study", 60, "TD3")
+    log_folder, there = tmp_path / "logs", tmp_path / "there"
+    log_folder.mkdir()
+    there.mkdir()
+    (there / "from").write_text("there")
+    came = Came(status, b"td7: a fault\n", _packed(there))
+    (run.folder / "snapshot").mkdir(parents=True)
+    _take(ray, came, run, log_folder, Standing([run], []))
+    assert (run.folder / "snapshot").exists() == (status != 0)
+    assert (run.folder / "from").exists() == (status == 0)
+    shutil.rmtree(run.folder)
+    _take(ray, came, run, log_folder, Standing([run], []))
+    assert (run.folder / "from").exists()  # better than nothing
 
 
 def test_the_command_counts_failures_and_goes_on(

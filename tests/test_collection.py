@@ -1,6 +1,7 @@
 """Episodes and evaluations as pure tasks; workers that fail, die, end."""
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
@@ -39,11 +40,10 @@ from td7.collection import (
 )
 from td7.configs import with_values
 from td7.environments import describe, make
-from td7.errors import InputError, RunError
+from td7.errors import InputError, RunError, Stopped
 from td7.evaluation import evaluate
 from td7.files import Seal, write
 from td7.streams import Stream, derived_seed, generator
-from td7.training import Stopped
 from td7.types import AnyFloat, Exploration, Task
 
 assert toys  # registers the tasks
@@ -412,6 +412,42 @@ def test_a_fault_comes_after_the_results_that_came_with_it(tmp_path: Path) -> No
         pool.close()
 
 
+def forgetful(reset: Any) -> Any:
+    """A reset that does not heed its seed."""
+    return lambda self, *, seed=None, options=None: reset(self, seed=None, options=options)
+
+
+def drifting(step: Any) -> Any:
+    """A reward with something of all the steps before, as normalising wrappers give."""
+    made = itertools.count()
+    return lambda self, action: (
+        (result := step(self, action))[0],
+        result[1] + 1e-9 * next(made),
+        *result[2:],
+    )
+
+
+@pytest.mark.parametrize(("name", "change"), [("reset", forgetful), ("step", drifting)])
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_episodes_that_do_not_repeat_are_told_once(
+    tmp_path: Path,
+    name: str,
+    change: Any,
+    checkpoints: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(toys.Point, name, change(getattr(toys.Point, name)))
+    settings = {**SMALL, "checkpoints": checkpoints}
+    given: dict[str, Any] = {"steps": 40, "seeds": "0-2", "set": settings, "quiet": True}
+    td7.train(env="toys:Point-v0", out=str(tmp_path / "run"), **given)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("task toys:Point-v0: an episode does not follow from its reset seed")
+    monkeypatch.undo()
+    td7.train(env="toys:Point-v0", out=str(tmp_path / "other"), **given)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -663,30 +699,56 @@ class Mine(toys.Point):
     pass
 
 gymnasium.register("Mine-v0", entry_point=Mine, max_episode_steps=20)
-if __name__ == "__main__":
-    import td7
-    run = td7.train(env="Mine-v0", steps=40, workers=2, out="run", quiet=True,
-                    evaluation_episodes=1, set={settings})
-    print("episodes", len(run.episodes))
+print("defined", flush=True)
+import td7
+run = td7.train(env="Mine-v0", steps=40, workers=2, out="run", quiet=True,
+                evaluation_episodes=1, set={settings})
+print("episodes", len(run.episodes))
 """
 
+OF_A_MODULE = OWN_TASK.replace("entry_point=Mine", "entry_point=toys.Point")
 
-@pytest.mark.parametrize("script", [PLAIN_SCRIPT, OWN_TASK], ids=["plain", "own task"])
-@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
-def test_a_users_script_with_workers(tmp_path: Path, script: str, checkpoints: str) -> None:
-    """It is not run again by the workers, unless it registers the task they need."""
-    settings = {**SMALL, "checkpoints": checkpoints}
-    file = tmp_path / "script.py"
-    file.write_text(script.replace("{settings}", repr(settings)))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        env=environment,
+
+def run_script(folder: Path, words: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        input=text,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+SCRIPTS = {"plain": PLAIN_SCRIPT, "own task": OWN_TASK, "registered": OF_A_MODULE}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_a_users_script_with_workers(tmp_path: Path, script: str, checkpoints: str) -> None:
+    """It is not run again by the workers, unless it defines the task they need.
+
+    Then it is run up to where it trains, so that it needs no `if __name__ == "__main__"`.
+    """
+    settings = {**SMALL, "checkpoints": checkpoints}
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPTS[script].replace("{settings}", repr(settings)))
+    done = run_script(tmp_path, [str(file)], "")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "episodes 2\n"
+    assert done.stdout.splitlines()[-1] == "episodes 2"
+    again = done.stdout.count("defined")  # once here, and in every worker that must
+    assert again == {"plain": 0, "own task": 3, "registered": 1}[script]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "script.py"]
+
+
+def test_a_program_without_a_file(tmp_path: Path) -> None:
+    """As in a notebook: what a module defines can be sent, what the program defines cannot."""
+    sent = run_script(tmp_path, ["-"], OF_A_MODULE.replace("{settings}", repr(dict(SMALL))))
+    assert (sent.returncode, sent.stderr) == (0, "")
+    (tmp_path / "run").rename(tmp_path / "before")
+    not_sent = run_script(tmp_path, ["-"], OWN_TASK.replace("{settings}", repr(dict(SMALL))))
+    told = not_sent.stderr.splitlines()[-1]
+    assert told.startswith("td7.errors.InputError: worker processes cannot make the task 'Mine-v0'")
+    assert told.endswith("put it into a module, as 'module:Mine-v0', or give workers=0")

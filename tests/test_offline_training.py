@@ -18,7 +18,7 @@ from torch import Tensor
 import td7
 import toys
 from folders import contents, differences, newest, results, words
-from td7 import api, report
+from td7 import api, hardware, report, runs
 from td7.actors import Actor
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.base import Learner
@@ -244,7 +244,7 @@ def test_bounds_are_the_tasks_whatever_a_file_states(
     named = train("iql", tmp_path / "named", file, steps=20, env=POINT)
     assert differences(results(run.path), results(named.path)) == []
     rows = (small["actions"].astype(np.float32) - [1.0, 0.0]) / 2  # bounds [-1, 3] and [-2, 2]
-    read = api.read_dataset(api.train_options({"dataset": str(file)})).rows
+    read = api.read_dataset(str(file), Task("")).rows
     assert np.allclose(read[:, 2:4], rows[~fields["timeouts"] | fields["terminals"]], atol=1e-6)
     td7.resume(run.path, steps=40, quiet=True)
 
@@ -435,7 +435,7 @@ def test_what_helps_where_memory_is_short(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No advice that would be refused itself."""
-    monkeypatch.setattr(api, "_free_bytes", lambda _: 1000)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: 1000)
     with pytest.raises(InputError) as error:
         train("td7", tmp_path / "run", data)
     assert str(error.value).endswith("; allowed: a smaller dataset, fewer seeds at once")
@@ -445,16 +445,16 @@ def test_what_helps_where_memory_is_short(
 def test_memory_is_for_one_copy_of_the_rows(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is free is enough to the byte for two seeds, where two copies would not fit."""
     options = api.train_options({"dataset": str(data), "seeds": "0-1", "device": "cpu"})
-    dataset = api.read_dataset(options)
+    dataset = api.read_dataset(options.dataset, options.task)
     config, spec = api.run_config(options, dataset), describe(Task(POINT))
     n = len(dataset.rows)
     priorities = required_bytes(RowLayout(2, 2), n, 2)[1]
     enough = 4 * n * 8 + priorities  # a row: two states of two numbers, an action of two, and two
-    monkeypatch.setattr(api, "_free_bytes", lambda _: enough)
-    api.check_memory(config, spec)
-    monkeypatch.setattr(api, "_free_bytes", lambda _: enough - 1)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: enough)
+    hardware.check_memory(config, spec)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: enough - 1)
     with pytest.raises(InputError, match="the replay of 2 seed"):
-        api.check_memory(config, spec)
+        hardware.check_memory(config, spec)
 
 
 @pytest.mark.parametrize("name", [a.name for a in ALGORITHMS.values() if a.offline is None])
@@ -470,9 +470,12 @@ def test_every_step_is_an_update(data: Path) -> None:
     """A million, as in the paper; all of them count for whether compiling is worth its minute."""
     given = {"dataset": str(data), "device": "cpu"}
     options = api.train_options(given)
-    dataset = api.read_dataset(options)
+    dataset = api.read_dataset(options.dataset, options.task)
     assert api.run_config(options, dataset).steps == 1_000_000
-    for steps, engine in ((api.WORTH_COMPILING - 1, "eager"), (api.WORTH_COMPILING, "compiled")):
+    for steps, engine in (
+        (hardware.WORTH_COMPILING - 1, "eager"),
+        (hardware.WORTH_COMPILING, "compiled"),
+    ):
         chosen = api.train_options({**given, "steps": steps})
         assert api.run_config(chosen, dataset).engine == engine
 
@@ -520,7 +523,13 @@ def test_the_command_tells_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["train", "iql", *given, "--set", *words(TINY["iql"])]) == 0
     out, _ = capsys.readouterr()
     assert "D4RL score" in out
-    last = api.Run(path).evaluations.query("step == 2")["return"].item()
+    evaluations = api.Run(path).evaluations
+    last = evaluations.query("step == 2")["return"].item()
+    expected = 100 * (evaluations["return"] + 20.272305) / (3234.3 + 20.272305)
+    np.testing.assert_allclose(evaluations["score"], expected)
+    api.resume(path, steps=4, quiet=True)
+    assert list(api.Run(path).evaluations.columns) == [*runs.EVALUATIONS, "score"]
+    assert len(api.Run(path).evaluations) == len(evaluations) + 1
     (row,) = [line for line in out.splitlines() if line.startswith("│    0")]
     assert f"{100 * (last + 20.272305) / (3234.3 + 20.272305):.1f}" in row.split()[-2]
 

@@ -28,10 +28,9 @@ from folders import SMALL, newest
 from folders import rows as replay_rows
 from td7 import datasets, fetching, policies
 from td7.cli import main
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.recording import FIRST_EPISODE, KINDS, record
 from td7.streams import Stream, derived_seed, generator
-from td7.training import Stopped
 
 assert toys  # registers the tasks
 
@@ -572,15 +571,16 @@ def test_an_unfinished_run_is_stamped_with_the_steps_it_made(stopped: Path, tmp_
         ("medium-replay", "9", [], "unknown kind 'medium-replay'; did you mean 'medium-expert'?"),
         ("", "9", [], "unknown kind ''; allowed: medium, replay, expert, medium-expert"),
         ("../expert", "9", [], "unknown kind '../expert'; did you mean 'expert'?"),
-        ("expert", "1", [], "rows must be at least 2, given 1"),
-        ("medium-expert", "3", [], "rows must be at least 4, two of either policy, given 3"),
-        ("expert", "0", [], "rows must be at least 2, given 0"),
-        ("expert", "-5", [], "rows must be at least 2, given -5"),
+        ("expert", "1", [], "rows=1 must be at least 2"),
+        ("medium-expert", "3", [], "rows=3 must be at least 4"),
+        ("expert", "0", [], "rows=0 must be at least 2"),
+        ("expert", "-5", [], "rows=-5 must be at least 2"),
         ("expert", "many", [], "rows takes a whole number, given 'many'"),
         ("expert", "9", ["--seed", "1"], "has no seed 1; allowed: 4, 5"),
         ("replay", "9", ["--seed", "1"], "has no seed 1; allowed: 4, 5"),
         ("expert", "9", ["--seed", "one"], "seed takes a whole number, given 'one'"),
-        ("expert", "9", ["--workers", "-1"], "workers must be at least 0, given -1"),
+        ("expert", "9", ["--workers", "-1"], "workers=-1 must be at least 0"),
+        ("expert", "9", ["--workers", "1001"], "workers=1001 must be at most 1000"),
         ("expert", "9", ["--workers", "two"], "workers takes a whole number, given 'two'"),
         ("expert", "9", ["--out", "no/where.hdf5"], "no is not a folder"),
         ("expert", "9", ["--out", "."], ". exists already"),
@@ -718,7 +718,7 @@ def test_python_gets_the_same_errors(only: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"seed": None, "workers": 0, "report": lambda *_: None, "say": print}
     for kind, rows, out, told in (
         ("expret", 9, "a", "unknown kind 'expret'; did you mean 'expert'?"),
-        ("expert", 1, "a", "rows must be at least 2, given 1"),
+        ("expert", 1, "a", "rows=1 must be at least 2"),
         ("expert", 9, "a/b", f"{tmp_path / 'a'} is not a folder"),
         ("expert", 9, ".", f"{tmp_path} exists already"),
     ):
@@ -796,7 +796,9 @@ def test_info_takes_the_tasks_bounds(tmp_path: Path, said: Says, failing: Says) 
         file["actions"] = np.array([[3.0, -2.0]] * 3)
         file["rewards"] = np.zeros(3)
         file["terminals"] = np.zeros(3)
-    assert "actions holds 3.0 in row 0, dimension 0; allowed: -1.0 to 1.0" in failing("info", path)
+    assert "actions holds 3.0 in row 0, dimension 0; allowed: -1.0 to 1.0, unless --env" in failing(
+        "info", path
+    )
     assert json.loads(said("info", path, "--env", ENV, "--json"))["rows"] == 2
     assert "did you mean 'Point-v0'?" in failing("info", path, "--env", "toys:Pint-v0")
 

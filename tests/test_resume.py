@@ -22,6 +22,7 @@ from folders import SMALL, TABLES, contents, differences, newest, words
 from td7.cli import main
 from td7.files import write_json
 from td7.lockstep import LockstepTraining
+from td7.studies import STUDIES
 from td7.training import TWICE
 
 assert toys  # registers the tasks
@@ -379,6 +380,18 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     (path / "config.json").write_text(json.dumps(config))
 
 
+def change_both(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """The config of a run as if it had been so from the beginning: in its snapshot, too."""
+    edit(path, change)
+    snapshot = newest(path)
+    members = json.loads((snapshot / "members.json").read_text())
+    change(members["config"])
+    manifest = json.loads((snapshot / "manifest.json").read_text())
+    seal = write_json(snapshot / "members.json", members)
+    manifest["files"][f"{snapshot.name}/members.json"] = seal._asdict()
+    write_json(snapshot / "manifest.json", manifest)
+
+
 CHANGES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (lambda c: c["hyperparameters"].update(batch_size=32), "hyperparameters.batch_size is 16"),
     (lambda c: c["hyperparameters"].update(hidden_dim=8), "hyperparameters.hidden_dim is 16"),
@@ -414,14 +427,7 @@ def test_a_run_of_before_a_field_existed_goes_on(stopped: Path) -> None:
     def older(config: dict[str, Any]) -> None:
         del config["hyperparameters"]["assessments_end_early"], config["keep_policies"]
 
-    edit(stopped, older)
-    snapshot = newest(stopped)
-    members = json.loads((snapshot / "members.json").read_text())
-    older(members["config"])
-    manifest = json.loads((snapshot / "manifest.json").read_text())
-    seal = write_json(snapshot / "members.json", members)
-    manifest["files"][f"{snapshot.name}/members.json"] = seal._asdict()
-    write_json(snapshot / "manifest.json", manifest)
+    change_both(stopped, older)
     td7.resume(stopped, steps=80, quiet=True)
     assert json.loads((stopped / "finished.json").read_text()) == {"steps": 80}
 
@@ -437,6 +443,18 @@ def test_a_run_of_before_a_column_existed_goes_on(stopped: Path) -> None:
     assert 0 < len(old) < len(new)
     for line in new:
         assert (line.rpartition(",")[0] in old) == line.endswith(",")
+
+
+@pytest.mark.parametrize("variant", ["design/zs'a'", "design/a name of before", "gone/TD3"])
+def test_a_row_that_is_another_by_now_is_nothing_to_its_runs(stopped: Path, variant: str) -> None:
+    """What it trains with is what its config says: rows are edited, renamed, taken away."""
+    config = json.loads((stopped / "config.json").read_text())
+    row = STUDIES["design"].rows["zs'a'"]
+    assert row.settings["checkpoints"] != config["hyperparameters"]["checkpoints"]
+    change_both(stopped, lambda c: c.update(variant=variant))
+    td7.resume(stopped, steps=80, quiet=True)
+    now = json.loads((stopped / "config.json").read_text())
+    assert now == {**config, "variant": variant, "steps": 80}
 
 
 def test_a_refusal_leaves_no_worker_and_no_lock(

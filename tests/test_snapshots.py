@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +209,6 @@ def test_no_byte_of_a_manifest_can_be_wrong_unnoticed(store: Store) -> None:
         other = store.again()
         manifest.write_bytes(data)
         values.append(other.value())
-        if values[-1] == 1.0:  # it was put aside
-            (store.folder / "damaged-000002").rename(store.folder / "000002")
         manifest.write_bytes(good)
     assert set(values) <= {1.0, 2.0}
     assert values.count(1.0) > 30  # but for blanks, which matter little
@@ -229,6 +227,34 @@ def test_a_file_that_cannot_be_read_is_damage(store: Store) -> None:
     other = store.again()
     assert other.value() == 1.0
     assert "members.json cannot be read" in other.warnings[0]
+
+
+def test_reading_changes_no_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`td7 dataset record` reads snapshots of runs that go on: one written meanwhile is good."""
+    flip(store.folder / "000002" / "state.safetensors")
+    fault = Snapshots._fault
+
+    def meanwhile(self: Snapshots, folder: Path, trusted: Collection[str] = ()) -> str:
+        if not (store.folder / "000003").exists():
+            shutil.copytree(store.folder / "000001", store.folder / "000003")
+        return fault(self, folder, trusted)
+
+    other = store.again()
+    monkeypatch.setattr(Snapshots, "_fault", meanwhile)
+    assert other.value() == 1.0
+    names = [path.name for path in store.folder.iterdir()]
+    assert sorted(names) == ["000001", "000002", "000003", "replay"]
+
+
+@pytest.mark.parametrize("damage", [cut, empty, Path.unlink])
+def test_damage_to_the_older_one_does_not_end_a_run(
+    store: Store, damage: Callable[[Path], None]
+) -> None:
+    damage(store.folder / "000002" / "manifest.json")
+    store.add(1, 1)
+    store.save(3.0)
+    assert store.again().value() == 3.0
+    assert (store.folder / "damaged-000002").is_dir()
 
 
 def test_a_damaged_shard_that_both_need_leaves_none(store: Store) -> None:
@@ -553,7 +579,22 @@ def test_another_version_is_told(
     td7.resume(run, quiet=True)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("this run began with torch ")
-    assert line.endswith("here is 99.0: it goes on, but not bit for bit")
+    assert line.endswith("here is 99.0: it goes on, but perhaps not bit for bit")
+
+
+def test_edited_code_is_told(
+    tmp_path: Path,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    monkeypatch.setattr("td7.runs.source", lambda: "0123456789ab")
+    td7.resume(run, quiet=True)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("this run began with td7's source ")
+    assert "here is 0123456789ab" in line
 
 
 # No pickle

@@ -396,6 +396,10 @@ def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(f"  {row.algorithm}  " in rows for row in study.rows.values())
         assert study.where in rows
         assert f"{study.steps:,} {'updates' if name == 'offline' else 'steps'} of " in rows
+        if study.datasets:  # the file that its study looks for
+            file = DATASETS[study.datasets[0]].file
+            assert f"td7 dataset fetch {study.datasets[0]}\n" in rows
+            assert f"--dataset datasets/{file}\n" in rows
     assert main(["list", "studies", "desing"]) == 2
     assert "did you mean 'design'" in capsys.readouterr().err
     assert main(["list", "tasks", "design"]) == 2

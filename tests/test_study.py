@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from td7 import launching, planning
 from td7.cli import main
 from td7.errors import InputError
 from td7.planning import Planned, Request, State, fraction, plan, seconds_left, state
-from td7.processes import own_cores
+from td7.processes import EndOfScript, own_cores
 
 assert toys  # registers the tasks
 TINY = ("random_steps=30", "hidden_dim=8", "embedding_dim=8", "batch_size=8", "target_every=25")
@@ -96,6 +97,60 @@ def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
     assert launching.words(run) == [*began_with, "--workers", "2"]
 
 
+def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "own.hdf5"
+    file.touch()
+    given = Request("offline", ("IQL",), (str(file),), 60, {"seeds": (0, 1), "set": {}})
+    (run,) = plan(given, tmp_path / "out", Path())
+    run.folder.mkdir(parents=True)
+    record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
+    (run.folder / "config.json").write_text(json.dumps(record))
+    resumed = ["resume", str(run.folder), "--steps", "60", "--dataset", str(file)]
+    assert launching.words(run) == resumed
+
+
+@pytest.mark.parametrize(
+    ("study", "tasks", "said"),
+    [
+        ("design", "Hopper-v4,Hopper-v5,Hopper-v4", "Hopper-v4 is given twice"),
+        ("design", "toys:Point-v0,toys_Point-v0", "toys:Point-v0 and toys_Point-v0 would share"),
+        ("offline", "a/own.hdf5,b/own.hdf5", "b/own.hdf5 would share the folder"),
+        ("offline", "a/own.hdf5,../here/a/own.hdf5", "here/a/own.hdf5 is given twice"),
+    ],
+)
+def test_two_runs_have_two_folders(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    study: str,
+    tasks: str,
+    said: str,
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / "here" / folder).mkdir(parents=True)
+        (tmp_path / "here" / folder / "own.hdf5").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["study", study, "--tasks", tasks, "--dry-run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_an_error_is_that_of_the_last_try(tmp_path: Path) -> None:
+    (run,) = plan(request(), tmp_path, Path())
+    standing = launching.Standing([run], [])
+    log = launching.log_of(run, tmp_path)
+    first = "$ td7 train\ntd7: the motor is on fire\n"
+    log.write_text(f"{first}$ td7 resume\nhalf way\n")
+    launching.note(run, -signal.SIGKILL, tmp_path, standing)
+    assert standing.failed == {run.name: "signal SIGKILL"}
+    log.write_text(f"{first}$ td7 resume\ntd7: the motor is cold\n")
+    launching.note(run, 1, tmp_path, standing)
+    assert standing.failed == {run.name: "the motor is cold"}
+    log.write_text(first)
+    launching.note(run, 1, tmp_path, standing)
+    assert standing.failed == {run.name: "the motor is on fire"}
+
+
 def test_what_fails_is_noted_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,7 +221,7 @@ def test_runs_do_not_outlive_a_killed_study(tmp_path: Path) -> None:
         (("--seeds", "0-2"), "holds a run with seeds=[0, 1], wanted is [0, 1, 2]"),
         (("--set", "batch_size=9"), "--set names batch_size twice"),
         (("--evaluate-every", "7"), "holds a run with evaluate_every=20, wanted is 7"),
-        (("--at-once", "0"), "at-once must be at least 1, given 0"),
+        (("--at-once", "0"), "at_once=0 must be at least 1"),
         (("--rows", "zs'a"), 'unknown row of design "zs\'a"; did you mean "zs\'a\'"?'),
     ],
 )
@@ -196,11 +251,50 @@ def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[
 
 
 def test_missing_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["study", "offline", "--tasks", "hopper-medium-v2", "--datasets", str(tmp_path)]
-    assert main([*given, "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert "there is no dataset" in said
-    assert "`td7 dataset fetch hopper-medium-v2` gets it" in said
+    """The plan has a line for each; the study does not begin."""
+    data = tmp_path / "my data"
+    own = f"{tmp_path}/own.hdf5"
+    tasks = f"hopper-medium-v2,walker2d-medium-v2,{own}"
+    given = ["study", "offline", "--tasks", tasks, "--datasets", str(data)]
+    given += ["--out", str(tmp_path / "out")]
+    lines = [
+        f"there is no dataset {data}/hopper_medium-v2.hdf5; "
+        f"`td7 dataset fetch hopper-medium-v2 --out '{data}'` gets it",
+        f"there is no dataset {data}/walker2d_medium-v2.hdf5; "
+        f"`td7 dataset fetch walker2d-medium-v2 --out '{data}'` gets it",
+        f"there is no dataset {own}",
+    ]
+    assert main([*given, "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "0 of 15 runs are done" in out
+    assert out.splitlines()[-3:] == lines
+    assert err == ""
+    assert main(given) == 2
+    assert capsys.readouterr().err == f"td7: {lines[0]} (2 more are missing)\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_that_reads_a_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("td7.processes._Running.script", True)
+    with pytest.raises(EndOfScript):
+        td7.study("design")
+
+
+def test_from_python_it_is_the_same(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = {name: int(value) for name, value in (word.split("=") for word in TINY)}
+    given: dict[str, Any] = {"tasks": ["toys:Point-v0"], "seeds": range(2), "steps": 60}
+    given |= {"evaluate_every": 20, "evaluation_episodes": 1, "engine": "eager", "set": tiny}
+    standing = td7.study("design", rows=["TD3", "zs'a'"], out=finished, quiet=True, **given)
+    assert [run.folder for run in standing.done] == folders(finished)
+    assert standing.failed == {}
+    assert capsys.readouterr().err == ""
+    for bad, said in (
+        ({"name": "desing"}, "unknown study 'desing'; did you mean 'design'?"),
+        ({"name": "design", "task": "Hopper-v4"}, "unknown option 'task'; did you mean 'tasks'?"),
+        ({"name": "design", "seeds": []}, "seeds is empty"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            td7.study(**bad)
 
 
 def test_the_plan_of_agents_that_learn_from_data_is_in_updates(
@@ -266,8 +360,12 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert time.process_time() - begin < 5
 
 
-def test_the_parents_signal_reaches_the_runs_once(tmp_path: Path) -> None:
+def test_the_parents_signal_reaches_the_runs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Runs are in sessions of their own: a terminal's Ctrl-C is not theirs."""
+    # A lock that another thread held at the fork is held for ever: nothing is loaded after it.
+    monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("loaded between fork and exec"))
     (run,) = plan(request(), tmp_path, Path())
     (tmp_path / "logs").mkdir()
     process = launching.start_process(run, tmp_path / "logs", own_cores())
@@ -288,6 +386,10 @@ def test_the_parents_signal_reaches_the_runs_once(tmp_path: Path) -> None:
             "unknown hyperparameter 'hiden_dim'; did you mean 'hidden_dim'?",
         ),
         (("--set", "hidden_dim=abc"), "hidden_dim"),
+        (("--gpus", "0.5"), "--gpus is of no use without --backend ray"),
+        (("--cpus", "4"), "--cpus is of no use without --backend ray"),
+        (("--backend", "ray", "--gpus", "half"), "gpus takes a number, given 'half'"),
+        (("--backend", "slurm"), "unknown backend 'slurm'"),
         (("--rows", "End-to-end"), "'End-to-end, 0.1', 'End-to-end, 1'"),
     ],
 )
@@ -301,3 +403,18 @@ def test_a_dry_run_finds_mistakes(
     assert said in err
     assert len(err.splitlines()) == 1
     assert not out.exists()
+
+
+def test_a_node_may_have_a_gpu_that_is_not_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    given = words(tmp_path, "--backend", "ray", "--dry-run", "--engine", "graph")
+    assert main([*given, "--device", "cuda"]) == 0
+    assert main([*given, "--device", "auto"]) == 0
+    assert main([*given, "--device", "cpu"]) == 2
+    assert "engine graph needs a CUDA device" in capsys.readouterr().err
+    assert main([*given, "--device", "cuda", "--engine", "grahp"]) == 2
+    assert "unknown engine 'grahp'; did you mean 'graph'?" in capsys.readouterr().err
+    assert main([*given, "--device", "cuba"]) == 2
+    assert "unknown device 'cuba'" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -504,7 +505,9 @@ def test_config_json_tells_where_a_run_comes_from(longer: Path) -> None:
     config = json.loads((longer / "config.json").read_text())
     assert config["hyperparameters"]["batch_size"] == SMALL["batch_size"]
     assert config["hyperparameters"]["discount"] == 0.99  # defaults too
-    assert set(config["versions"]) == {"python", "td7", "torch", "numpy", "gymnasium", "mujoco"}
+    names = {"python", "td7", "source", "torch", "numpy", "gymnasium", "mujoco"}
+    assert set(config["versions"]) == names
+    assert re.fullmatch(r"[0-9a-f]{12}", config["versions"]["source"])
     assert config["device"] == "cpu"
     assert {"command", "started", "hardware"} <= set(config)
 

@@ -12,14 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from td7.api import Run, evaluate, load, resume, train
-    from td7.errors import InputError, RunError
+    from td7.errors import InputError, RunError, Stopped
+    from td7.exporting import export
     from td7.policies import Policy
+    from td7.studying import study
 
 __version__ = "0.1.0"
 
-__all__ = ["InputError", "Policy", "Run", "RunError", "evaluate", "load", "resume", "train"]
+__all__ = [
+    "InputError",
+    "Policy",
+    "Run",
+    "RunError",
+    "Stopped",
+    "evaluate",
+    "export",
+    "load",
+    "resume",
+    "study",
+    "train",
+]
 
-_HOMES = {"InputError": "errors", "RunError": "errors", "Policy": "policies"}
+_HOMES = {
+    **dict.fromkeys(("InputError", "RunError", "Stopped"), "errors"),
+    "Policy": "policies",
+    "export": "exporting",
+    "study": "studying",
+}
 
 
 def __getattr__(name: str) -> Any:

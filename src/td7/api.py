@@ -3,40 +3,46 @@
 import dataclasses
 import inspect
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
 from td7 import policies, runs
-from td7.configs import check, hyper, named, parse, parse_as, with_values
+from td7.configs import check, hyper, named, number, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make, own_words
-from td7.errors import InputError, RunError, unknown
+from td7.errors import InputError, RunError, one_line, one_of, unknown
 from td7.evaluation import evaluate as play
-from td7.processes import own_cores
+from td7.hardware import (
+    check_learner,
+    check_memory,
+    choose_device,
+    choose_engine,
+    choose_replay_device,
+    choose_threads,
+    choose_workers,
+    hardware,
+)
+from td7.processes import end_script
 from td7.types import RowLayout, Task, TaskSpec
 from td7.videos import record
 
 if TYPE_CHECKING:
     from td7.algorithms import Algorithm
-    from td7.algorithms.base import LearnerConfig
-    from td7.bench import EndToEnd
     from td7.datasets import Dataset
     from td7.progress import Progress
     from td7.training import Given, RunConfig, Training
 
 
-WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
-MOST_SEEDS = MOST_WORKERS = 1_000  # more is a slip of the finger
-WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 ms saved in each
+MOST_SEEDS = 1_000  # more is a slip of the finger
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,11 @@ class TrainOptions:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def task(self) -> Task:
+        """The one asked for; without an id, it is the data's own."""
+        return Task(self.env, environment_kwargs(self.env_kwargs))
+
 
 class Run:
     """A run folder, read with pandas."""
@@ -146,8 +157,8 @@ class Run:
             return pd.read_csv(file)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}") from None
-        except pd.errors.ParserError as error:
-            raise InputError(f"{file} is damaged: {error}") from None
+        except ValueError as error:  # pandas' own, and of what is no text
+            raise InputError(f"{file} is damaged: {one_line(error)}") from None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -158,7 +169,24 @@ def train(algorithm: str = "", **options: Any) -> Run:
 
     The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
     """
+    end_script()
     return start(train_options({"algorithm": algorithm, **options}))
+
+
+def signature(options: type, result: type) -> inspect.Signature:
+    """Of a function whose arguments are the fields of these options, for help() and editors."""
+    found = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if i == 0 else inspect.Parameter.KEYWORD_ONLY,
+            default=f.default,
+        )
+        for i, f in enumerate(dataclasses.fields(options))
+    ]
+    return inspect.Signature(found, return_annotation=result)
+
+
+train.__signature__ = signature(TrainOptions, Run)  # type: ignore[attr-defined]
 
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
@@ -167,36 +195,31 @@ def train_options(values: Mapping[str, Any]) -> TrainOptions:
 
     if values.get("algorithm"):
         algorithm(str(values["algorithm"]))  # a wrong one is told before anything else
-    fields = {f.name: f for f in dataclasses.fields(TrainOptions)}
+    return options_from(TrainOptions, values)
+
+
+Options = TypeVar("Options")
+
+
+def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
+    """Fields of type Any are taken as they are, all others parsed."""
+    kinds = cls.__annotations__
     parsed = {}
     for name, value in values.items():
-        if name not in fields:
-            raise unknown("option", name, fields, shown=len(fields))
-        kind = TrainOptions.__annotations__[name]
-        parsed[name] = value if kind is Any else parse(name, value, kind)
-    return TrainOptions(**parsed)
-
-
-train.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # for help() and editors
-    [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD if i == 0 else inspect.Parameter.KEYWORD_ONLY,
-            default=f.default,
-        )
-        for i, f in enumerate(dataclasses.fields(TrainOptions))
-    ],
-    return_annotation=Run,
-)
+        if name not in kinds:
+            raise unknown("option", name, kinds, shown=len(kinds))
+        parsed[name] = value if kinds[name] is Any else parse(name, value, kinds[name])
+    return cls(**parsed)
 
 
 def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     """A new run: everything is checked before anything is written."""
-    dataset = read_dataset(options) if options.dataset else None
+    dataset = read_dataset(options.dataset, options.task) if options.dataset else None
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
     check_memory(config, spec)
+    check_learner(config, spec)
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
     path = Path(options.out) if options.out else _default_folder(kind, what)
@@ -213,79 +236,50 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
     return _run(config, spec, path, record, workers, options, dataset, shown)
 
 
-def read_dataset(options: TrainOptions) -> "Dataset":
-    """The data to learn from, with actions in [-1, 1] by the task's bounds."""
+def read_dataset(source: str, task: Task) -> "Dataset":
+    """The data to learn from, with actions in [-1, 1] by the task's bounds.
+
+    A task without an id is the data's own, made as it was for them and with these options.
+    """
     from td7 import datasets
 
-    spec = describe(_task(options)) if options.env else None
+    spec = describe(task) if task.id else None
     bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
-    dataset = datasets.read(options.dataset, bounds=bounds)
+    dataset = datasets.read(source, bounds=bounds)
     if spec is None:
         if not dataset.task_id:
-            raise InputError(f"{options.dataset} does not say its task: give --env")
-        spec = describe(_task(options, dataset))
+            raise InputError(f"{source} does not say its task: give --env")
+        spec = describe(_task(task, dataset))
     for name in ("state_dim", "action_dim"):
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
         if theirs != ours:
             what = name.replace("_dim", "s")
-            raise InputError(
-                f"{options.dataset} has {what} of {theirs} numbers, {spec.task.id} of {ours}"
-            )
+            raise InputError(f"{source} has {what} of {theirs} numbers, {spec.task.id} of {ours}")
     bounds = ActionMap(spec.action_low, spec.action_high)
     if dataset.bounds != bounds:  # the task's count, also where data state others, or none
-        dataset = datasets.read(options.dataset, bounds=bounds)
+        dataset = datasets.read(source, bounds=bounds)
     other = datasets.other_task(dataset, spec.task)
     return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
 
 
-def _task(options: TrainOptions, dataset: "Dataset | None" = None) -> Task:
+def _task(asked: Task, dataset: "Dataset | None" = None) -> Task:
     """The one asked for, or else the data's own, made as it was for them."""
-    kwargs = environment_kwargs(options.env_kwargs)
-    if options.env or dataset is None:
-        return Task(options.env, kwargs)
-    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **kwargs})
-
-
-def bench_run(
-    name: str, env: str, seeds: int, steps: int, device: str, say: Callable[[str], None]
-) -> "EndToEnd":
-    """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
-    from td7.bench import end_to_end
-
-    say(f"{name} on {env}, {seeds} seed(s): training {steps:,} steps")
-    with TemporaryDirectory() as folder:
-        options = train_options(
-            {
-                "algorithm": name,
-                "env": env,
-                "seeds": range(seeds),
-                "steps": steps,
-                "device": device,
-                "out": f"{folder}/run",
-                "set": {"random_steps": min(1_000, steps)},
-            }
-        )
-        workers = choose_workers(options.workers, device, seeds)
-        return end_to_end(
-            lambda shown: start(options, shown),
-            name,
-            device,
-            env,
-            seeds=seeds,
-            steps=steps,
-            workers=workers,
-        )
+    if asked.id or dataset is None:
+        return asked
+    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **asked.kwargs})
 
 
 def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunConfig":
     """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
-    from td7.studies import variant
-    from td7.training import RunConfig
+    from td7.studies import study, variant
+    from td7.training import PRECISIONS, RunConfig
 
     name, settings = options.algorithm or "td7", dict(_settings(options.set))
+    of_data = False
     if options.variant:
         row = variant(options.variant)
+        of_data = bool(study(options.variant.partition("/")[0]).datasets)
         if options.algorithm not in ("", row.algorithm):
             raise InputError(
                 f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
@@ -300,13 +294,13 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
             f"keep-policies={options.keep_policies} must be a multiple of "
             f"evaluate-every={options.evaluate_every}"
         )
-    task = _task(options, dataset)
+    task = _task(options.task, dataset)
     if not task.id:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
     chosen = algorithm(name)
     if dataset:
         settings = _offline_settings(chosen, settings)
-    elif not chosen.online or options.variant.partition("/")[0] == "offline":
+    elif not chosen.online or of_data:
         raise InputError(f"{options.variant or chosen.name} learns from data: give --dataset")
     hyperparameters = with_values(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
@@ -326,7 +320,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         keep_policies=options.keep_policies,
         device=device,
         replay_device=choose_replay_device(options.replay_device, device),
-        precision=one_of("precision", options.precision, ("float32", "float64")),
+        precision=one_of("precision", options.precision, PRECISIONS),
         engine=choose_engine(options.engine, device, updates),
         threads=choose_threads(options.threads, hyperparameters),
         dataset=_given(dataset) if dataset else None,
@@ -380,33 +374,27 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
-    from td7.training import RunConfig, check_same
+    from td7.training import check_same
 
+    end_script()
     path = Path(path)
     record = runs.read_config(path)
-    try:
-        task, hyperparameters = record["task"], dict(record["hyperparameters"])
-        values = {"env": task["id"], "env_kwargs": task["kwargs"], "set": hyperparameters}
-        for f in dataclasses.fields(RunConfig):
-            is_newer = f.name not in record and f.default is not dataclasses.MISSING
-            if f.name not in ("task", "hyperparameters", "dataset") and not is_newer:
-                values[f.name] = record[f.name]
-        given_before = record["dataset"]
-        if given_before:
-            values["dataset"] = dataset or given_before["source"]
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    if dataset and not given_before:
+    config = _recorded(path, record)
+    if dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: --dataset is of no use")
     how = {"workers": workers, "snapshot_every": snapshot_every}
     before = {name: record[name] for name in how if name in record}
     given = {name: value for name, value in how.items() if value is not None}
-    options = train_options({**values, **before, **given, "quiet": quiet})
-    data = read_dataset(options) if options.dataset else None
-    config = run_config(options, data)
-    if config.dataset and config.dataset.sha256 != given_before["sha256"]:
-        raise InputError(f"{options.dataset} does not hold the data that {path} began with")
-    count = choose_workers(options.workers, config.device, len(config.seeds))
+    options = train_options({**before, **given, "quiet": quiet})
+    data = None
+    if config.dataset:
+        source = dataset or config.dataset.source
+        data = read_dataset(source, config.task)
+        now = _given(data)
+        if now.sha256 != config.dataset.sha256:
+            raise InputError(f"{source} does not hold the data that {path} began with")
+        config = dataclasses.replace(config, dataset=now)
+    players = choose_workers(options.workers, config.device, len(config.seeds))
     settings = _settings(set)
     if settings:
         changed = with_values(
@@ -420,7 +408,27 @@ def resume(
         config = dataclasses.replace(config, steps=steps)
     spec = describe(config.task)
     check_memory(config, spec)
-    return _run(config, spec, path, record, count, options, data)
+    return _run(config, spec, path, record, players, options, data)
+
+
+def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
+    """The config that a run began with, if it can go on here.
+
+    Its hyperparameters are its own: what they came from, a row or defaults, may be others by now.
+    """
+    from td7.training import RunConfig
+
+    try:
+        config = RunConfig.from_json(record)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
+    parse_seeds(config.seeds)
+    choose_device(config.device)  # which this machine may not have
+    choose_replay_device(config.replay_device, config.device)
+    choose_engine(config.engine, config.device, config.steps)
+    return config
 
 
 def _run(
@@ -442,7 +450,8 @@ def _run(
     from td7.replay import required_bytes
 
     shown = shown or progress(quiet=options.quiet)
-    threads_before = torch.get_num_threads()
+    # What the engine sets is for this run, not for whoever calls it.
+    threads, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(config.threads)
     loop: Callable[..., Training]
     if dataset is not None:
@@ -487,7 +496,8 @@ def _run(
     except RunError as error:
         raise runs.with_details_kept(error, path) from error.__cause__
     finally:
-        torch.set_num_threads(threads_before)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(products)
         shown.close()
     return Run(path)
 
@@ -510,9 +520,7 @@ def evaluate(
     Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy,
     which may take minutes; `say` is told so.
     """
-    episodes = parse("episodes", episodes, int)
-    if episodes < 1:
-        raise InputError(f"episodes must be at least 1, given {episodes}")
+    episodes = number("episodes", episodes, int, at_least=1)
     config = runs.read_config(Path(path))
     try:
         seeds = parse_seeds(config["seeds"] if seed is None else [seed])
@@ -525,11 +533,9 @@ def evaluate(
         record(found[seeds[0]], Path(video), seed=seeds[0], step=step, say=say)
     rows = []
     for s, policy in found.items():
-        environment = make(policy.spec.task)
-        with own_words(f"seed {s}, evaluation"):
-            results = play(environment, policy.actor, seed=s, step=step, episodes=episodes)
+        with closing(make(policy.spec.task)) as player, own_words(f"seed {s}, evaluation"):
+            results = play(player, policy.actor, seed=s, step=step, episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
-        environment.close()
     return pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
 
 
@@ -544,16 +550,17 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 raise InputError(f"seeds {part.strip()} runs backwards")
-            if last - first >= MOST_SEEDS:
-                raise InputError(f"seeds {part.strip()} are more than {MOST_SEEDS:,} at once")
-            seeds.extend(range(first, last + 1))
+            end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough to tell
+            seeds.extend(range(first, end))
     else:
         items = [given] if isinstance(given, int) else given
         if not isinstance(items, Iterable):
             raise InputError(f"seeds takes whole numbers, given {given!r}")
-        seeds = [parse("seeds", seed, int) for seed in items]
+        seeds = [parse("seeds", seed, int) for seed in islice(items, MOST_SEEDS + 1)]
     if not seeds:
         raise InputError("seeds is empty: at least one is needed")
+    if len(seeds) > MOST_SEEDS:
+        raise InputError(f"seeds are more than {MOST_SEEDS:,} at once")
     if min(seeds) < 0:
         raise InputError(f"seeds must be at least 0, given {min(seeds)}")
     twice = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
@@ -576,120 +583,6 @@ def environment_kwargs(given: Any) -> dict[str, Any]:
         except ValueError:
             kwargs[name] = value
     return kwargs
-
-
-def one_of(name: str, given: str, allowed: tuple[str, ...]) -> str:
-    if given not in allowed:
-        raise unknown(name, given, allowed)
-    return given
-
-
-def choose_device(given: str) -> str:
-    import torch
-
-    one_of("device", given, ("auto", "cpu", "cuda"))
-    if given == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if given == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu")
-    return given
-
-
-def choose_replay_device(given: str, device: str) -> str:
-    one_of("replay-device", given, ("auto", "cpu", "cuda"))
-    if given == "cuda" and device != "cuda":
-        raise InputError("replay-device cuda needs device cuda; allowed on a cpu: auto, cpu")
-    return device if given == "auto" else given
-
-
-def choose_workers(given: str, device: str, seeds: int) -> int:
-    if given == "auto":
-        spare = max(1, len(own_cores()) - 1)
-        return min(seeds + 5, spare) if device == "cuda" else 0
-    workers = _count("workers", given, at_least=0)
-    if workers > MOST_WORKERS:
-        raise InputError(f"workers must be at most {MOST_WORKERS:,}, given {given}")
-    return workers
-
-
-def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:
-    import torch
-
-    if given != "auto":
-        return _count("threads", given, at_least=1)
-    sizes = ("hidden_dim", "critic_hidden_dim")
-    size = max(getattr(hyperparameters, name, 0) for name in sizes)
-    work = hyperparameters.batch_size * size * size  # of a layer's product, about
-    return torch.get_num_threads() if work >= WORTH_THREADS else 1
-
-
-def _count(name: str, given: str, *, at_least: int) -> int:
-    count: int = parse(name, given, int)
-    if count < at_least:
-        raise InputError(f"{name}={count} must be at least {at_least}")
-    return count
-
-
-def choose_engine(given: str, device: str, updates: int) -> str:
-    """`auto` is what is fastest for so many updates."""
-    from td7.engine import MODES
-
-    one_of("engine", given, ("auto", *MODES))
-    if given == "auto":
-        if device == "cuda":
-            return "graph"
-        return "compiled" if updates >= WORTH_COMPILING else "eager"
-    if given == "graph" and device != "cuda":
-        raise InputError("engine graph needs a CUDA device; allowed on cpu: eager, compiled")
-    return given
-
-
-def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
-    """Refuses a replay that cannot fit, before it is half full."""
-    from td7.replay import required_bytes
-
-    layout = RowLayout(spec.state_dim, spec.action_dim)
-    rows, seeds = config.replay_rows, len(config.seeds)
-    of_rows, of_priorities = required_bytes(layout, rows, seeds, shared=config.dataset is not None)
-    on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
-    for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
-        free = _free_bytes(device)
-        if free is None or needed <= free:
-            continue
-        fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
-        allowed = ["a smaller dataset" if config.dataset else fits]
-        if seeds > 1:
-            allowed.append("fewer seeds at once")
-        if config.replay_device != "cpu":
-            allowed.append("--replay-device cpu")
-        raise InputError(
-            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB of {device} ({rows:,} rows "
-            f"each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
-        )
-
-
-def _free_bytes(device: str) -> int | None:
-    """Memory that a run may take, where it can be told."""
-    import torch
-
-    if device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    return 1024 * int(found[1]) if found else None
-
-
-def hardware(device: str) -> dict[str, Any]:
-    """What a run's speed depends on."""
-    import torch
-
-    found: dict[str, Any] = {"cores": os.cpu_count()}
-    if device == "cuda":
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
 
 
 def _default_folder(kind: str, env: str) -> Path:

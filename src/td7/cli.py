@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,6 +15,8 @@ from td7.errors import InputError, RunError, one_line, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from td7.studying import Plan
 
 
 class Parser(argparse.ArgumentParser):
@@ -145,7 +147,7 @@ def _add_train(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "algorithm", metavar="ALGORITHM", nargs="?", default="", help="default: td7"
     )
     names = [f.name for f in dataclasses.fields(TrainOptions)]
-    _add_from_options(parser, [name for name in names if name != "algorithm"])
+    _add_from_options(parser, TrainOptions, [name for name in names if name != "algorithm"])
 
 
 _KEEPS_SETTINGS = (
@@ -166,7 +168,8 @@ def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     _add_values(
         parser, "--set", "hyperparameters to make sure of: if the run has others, it is not resumed"
     )
-    _add_from_options(parser, ("workers", "snapshot_every", "quiet"), default="as before")
+    how = ("workers", "snapshot_every", "quiet")
+    _add_from_options(parser, TrainOptions, how, default="as before")
     names = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(TrainOptions)}
     parser.set_defaults(fixed=names.difference(_option_names(parser)))
 
@@ -181,6 +184,19 @@ def _add_evaluate(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     parser.add_argument(
         "--video", metavar="FILE", help="film the first episode, as .mp4 or .gif (extra `video`)"
     )
+
+
+def _add_export(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    del words
+    parser.epilog = (
+        "The file takes observations, float32 [batch, …], and gives the task's own actions "
+        "[batch, …], within its bounds: what `td7.load(DIR).predict` does. It is run once, "
+        "beside the policy, before it is written."
+    )
+    parser.add_argument("dir", metavar="DIR", help="the run folder, or one of its policies/N")
+    parser.add_argument("--seed", metavar="N", help="which seed's (default: the only one)")
+    parser.add_argument("--format", default="onnx", help="onnx needs the onnx package")
+    parser.add_argument("--out", metavar="FILE", help="default: DIR/policy/seed-N.onnx")
 
 
 def _add_list(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -208,39 +224,17 @@ def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def _add_study(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     from td7.studies import STUDIES
+    from td7.studying import StudyOptions
 
     del words
     parser.add_argument("name", metavar="NAME", help=", ".join(STUDIES))
-    for flag, metavar, default, text in (
-        ("--tasks", "A,B", "", "tasks, or offline datasets and paths of datasets (the paper's)"),
-        ("--seeds", "SEEDS", "0-9", "of every run, stacked"),
-        ("--steps", "N", "", "of every run; offline, updates (the paper's)"),
-        ("--evaluate-every", "N", "5_000", "steps (or updates) between evaluations"),
-        ("--evaluation-episodes", "N", "10", "episodes an evaluation"),
-        ("--metrics-every", "N", "1_000", "updates between rows of metrics.csv"),
-        ("--device", "DEVICE", "auto", "auto, cpu or cuda"),
-        ("--engine", "ENGINE", "auto", "how updates run"),
-        ("--workers", "N", "auto", "processes that play episodes, a run"),
-        ("--at-once", "N", "1", "runs at the same time on this machine"),
-        ("--backend", "BACKEND", "local", "where runs are: local, or ray for a cluster"),
-        ("--address", "ADDRESS", "", "of the Ray cluster, e.g. auto (one of this machine alone)"),
-        ("--cpus", "N", "1", "of a Ray cluster's cores, a run"),
-        (
-            "--gpus",
-            "N",
-            "",
-            "of a Ray cluster's GPUs, a run (0.5: two runs share one; 1 with cuda)",
-        ),
-        ("--datasets", "DIR", "datasets", "folder with D4RL's files, for the study offline"),
-        ("--out", "DIR", "", "folder of the study's runs (studies/NAME)"),
-    ):
-        shown = f"{text} (default: {default})" if default else text
-        parser.add_argument(flag, metavar=metavar, default=default, help=shown)
     parser.add_argument(
         "--rows", metavar="LABEL", nargs="+", default=[], help="some rows; `td7 list studies NAME`"
     )
-    _add_values(parser, "--set", "hyperparameters of every row whose algorithm has them")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    names = [f.name for f in dataclasses.fields(StudyOptions)]
+    own = [name for name in names if name not in ("name", "rows")]
+    _add_from_options(parser, StudyOptions, own)
 
 
 def _add_report(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -311,15 +305,16 @@ def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 
 def _add_from_options(
-    parser: argparse.ArgumentParser, names: Sequence[str], default: str | None = None
+    parser: argparse.ArgumentParser,
+    options: type,
+    names: Sequence[str],
+    default: str | None = None,
 ) -> None:
-    """Options from the fields of `TrainOptions`, in their groups.
+    """Options from these fields of a dataclass of them, in their groups.
 
     `default`: what becomes of those that are not given, if not the field's own; they are None.
     """
-    from td7.api import TrainOptions
-
-    fields = [f for f in dataclasses.fields(TrainOptions) if f.name in names]
+    fields = [f for f in dataclasses.fields(options) if f.name in names]
     for title, members in groupby(fields, key=lambda f: f.metadata["group"]):
         group = parser.add_argument_group(title)
         for f in members:
@@ -395,8 +390,11 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     """Trains, then shows what came of it: a table, a picture, where the files are."""
-    from td7.report import learning_curve, summary
-    from td7.training import Stopped
+    from td7.environments import can_draw
+    from td7.errors import Stopped
+    from td7.figures import learning_curve
+    from td7.report import summary
+    from td7.types import Task
 
     try:
         run = run_it()
@@ -406,16 +404,16 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     task, given = run.config["task"]["id"], run.config["dataset"]
     where = Path(given["source"]).stem if given else task
     title = f"{run.config['algorithm']} on {where}"
-    learning_curve(run.evaluations, title, picture, "updates" if given else "environment steps")
+    counted = "updates" if given else "environment steps"
+    learning_curve(run.evaluations, title, counted).savefig(picture, dpi=150)
     if not quiet:
         console = _console()
         names = {"scored": task, "step": "update"} if given else {}
         console.print(summary(run.evaluations, **names))
-        for label, path in (
-            ("learning curve", picture),
-            ("all files", run.path),
-            ("watch it", f"td7 evaluate {run.path} --video {Path(run.path) / 'video.mp4'}"),
-        ):
+        shown = {"learning curve": str(picture), "all files": str(run.path)}
+        if can_draw(Task(task, run.config["task"]["kwargs"])):
+            shown["watch it"] = f"td7 evaluate {run.path} --video {run.path / 'video.mp4'}"
+        for label, path in shown.items():
             console.print(f"{label:15} {path}", highlight=False, soft_wrap=True, markup=False)
     return 0
 
@@ -435,6 +433,15 @@ def _evaluate(options: argparse.Namespace) -> int:
     _console().print(returns(episodes))
     if options.video:
         print(f"video: {options.video}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from td7.configs import parse
+    from td7.exporting import export
+
+    seed = None if options.seed is None else parse("seed", options.seed, int)
+    print(export(options.dir, options.out, seed=seed, format=options.format))
     return 0
 
 
@@ -482,16 +489,15 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
 
 
 def _dataset_record(options: argparse.Namespace) -> int:
-    from td7.configs import parse
+    from td7.configs import number, parse
+    from td7.hardware import MOST_WORKERS
     from td7.progress import amounts
     from td7.recording import origin, record
 
     run = Path(options.run)
     task = origin(run).task_id.rpartition(":")[2]
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
-    workers = parse("workers", options.workers, int)
-    if workers < 0:
-        raise InputError(f"workers must be at least 0, given {workers}")
+    workers = number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
     with amounts(out.name, "rows") as report:
         record(
             run,
@@ -508,81 +514,40 @@ def _dataset_record(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from td7 import planning
-    from td7.api import choose_device, parse_seeds, run_config, train_options
-    from td7.clusters import Share, launch_on_ray
-    from td7.configs import named, parse
-    from td7.environments import describe
-    from td7.launching import Interrupted, launch
-    from td7.progress import StudyProgress, duration
-    from td7.report import plan_table
-    from td7.types import Task
+    from td7.errors import Stopped
+    from td7.studying import carry_out, planned, study_options
 
-    at_once = parse("at-once", options.at_once, int)
-    if at_once < 1:
-        raise InputError(f"at-once must be at least 1, given {at_once}")
-    if options.backend not in ("local", "ray"):
-        raise unknown("backend", options.backend, ("local", "ray"))
-    on_ray = options.backend == "ray"
-    device = options.device if on_ray else choose_device(options.device)  # a node has its own
-    request = planning.Request(
-        options.name,
-        tuple(options.rows),
-        tuple(task for task in options.tasks.split(",") if task),
-        parse("steps", options.steps, int) if options.steps else 0,
-        {
-            "seeds": parse_seeds(options.seeds),
-            "evaluate_every": parse("evaluate-every", options.evaluate_every, int),
-            "evaluation_episodes": parse("evaluation-episodes", options.evaluation_episodes, int),
-            "metrics_every": parse("metrics-every", options.metrics_every, int),
-            "device": device,
-            "engine": options.engine,
-            "workers": options.workers,
-            "set": named(options.set),
-        },
-    )
-    out = Path(options.out or f"studies/{options.name}")
-    runs = planning.plan(request, out, Path(options.datasets))
-    for task in {run.where for run in runs if "env" in run.options}:
-        describe(Task(task))  # bad names show before an hour is gone
-    for run in runs:
-        if "env" in run.options:
-            run_config(train_options({**run.options, **({"device": "cpu"} if on_ray else {})}))
-    states = {run: planning.state(run) for run in runs}
-    done = [run for run, found in states.items() if found is planning.State.DONE]
-    usual = planning.usual_rates(device.replace("auto", "cpu"))
-    rates = {**usual, **planning.measured_rates(done, at_once)}
-    left = {
-        run: 1 - planning.fraction(run) for run in runs if states[run] is not planning.State.DONE
-    }
-    console = _console()
-    console.print(plan_table(states))
-    seconds = planning.seconds_left(left, rates)
-    console.print(
-        f"{len(done)} of {len(runs)} runs are done; the others take about "
-        f"{duration(seconds)} on {device} "
-        f"(by {'the runs that are done' if done else 'what was measured elsewhere'})",
-        highlight=False,
-    )
+    values = {n: v for n, v in vars(options).items() if n not in ("command", "dry_run")}
+    plan = planned(study_options(values))
+    if options.dry_run or not options.quiet:
+        _show_plan(plan)
     if options.dry_run:
         return 0
-    planning.write_request(request, out)
-    shown = StudyProgress(rates, at_once)
     try:
-        if on_ray:
-            gpus = parse("gpus", options.gpus or ("1" if device == "cuda" else "0"), float)
-            share = Share(parse("cpus", options.cpus, float), gpus, tries=3)
-            standing = launch_on_ray(runs, out, options.address, share, shown.show)
-        else:
-            standing = launch(runs, out, at_once, shown.show)
-    except Interrupted as stop:
+        standing = carry_out(plan)
+    except Stopped as stop:
         return _failed(f"{stop}; the same command goes on", 128 + stop.signum)
-    finally:
-        shown.close()
+    out = plan.options.folder
     for name, error in standing.failed.items():
         print(f"failed: {name}: {error} ({out / 'logs' / name}.log)", file=sys.stderr)
-    print(f"{len(standing.done)} of {len(runs)} runs are done: {out}")
+    print(f"{len(standing.done)} of {len(standing.runs)} runs are done: {out}")
     return 1 if standing.failed else 0
+
+
+def _show_plan(plan: "Plan") -> None:
+    from td7.progress import duration
+    from td7.report import plan_table
+
+    console = _console()
+    console.print(plan_table(plan.states))
+    console.print(
+        f"{len(plan.done)} of {len(plan.states)} runs are done; the others take about "
+        f"{duration(plan.seconds)} on {plan.device} "
+        f"(by {'the runs that are done' if plan.done else 'what was measured elsewhere'})",
+        highlight=False,
+    )
+    for line in plan.missing:
+        print(line)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -604,92 +569,27 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _counts(name: str, words: str) -> list[int]:
-    from td7.configs import parse
-
-    found = [parse(name, word, int) for word in words.split(",")]
-    if min(found) < 1:
-        raise InputError(f"{name} must be at least 1, given {min(found)}")
-    return found
-
-
 def _bench(options: argparse.Namespace) -> int:
-    import time
+    from td7.benching import measure
+    from td7.configs import number
+    from td7.errors import Stopped
 
-    from td7 import bench
-    from td7.algorithms import algorithm
-    from td7.api import WORTH_COMPILING, bench_run, choose_device, choose_engine
-    from td7.configs import parse
-    from td7.environments import describe
-    from td7.files import write_json
-    from td7.training import Stopped
-    from td7.types import Task
-
-    devices = [choose_device(word) for word in options.device.split(",")]
-    twice = [device for i, device in enumerate(devices) if device in devices[:i]]
-    if twice:
-        raise InputError(f"device {twice[0]} is given twice")
-
-    words = "eager,auto" if options.engines == "auto" else options.engines
-    engines = {
-        device: [choose_engine(word, device, WORTH_COMPILING) for word in words.split(",")]
-        for device in devices
-    }
-    names = [algorithm(word).name for word in options.algorithms.split(",")]
-    tasks = options.env.split(",")
-    specs = [describe(Task(task)) for task in tasks]  # bad names show before an hour is gone
-    seeds = _counts("seeds", options.seeds)
-    rows = _counts("rows", options.rows)
-    seconds = parse("seconds", options.seconds, float)
-    if seconds <= 0:
-        raise InputError(f"seconds must be more than 0, given {options.seconds}")
-    steps = parse("steps", options.steps, int)
-    for name in names:
-        if steps and not algorithm(name).online:
-            raise InputError(f"steps={steps}: {name} learns from data and takes none; allowed: 0")
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    folder = Path(options.out)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    file = folder / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    data: dict[str, Any] = {"machine": bench.machine(devices), "results": [], "end_to_end": []}
-    for (task, spec), name in product(zip(tasks, specs, strict=True), names):
-        results = [
-            result
-            for device in devices
-            for result in bench.measure(
-                name,
-                spec,
-                seeds=seeds,
-                engines=engines[device],
-                rows=rows,
-                device=device,
-                seconds=seconds,
-                say=say,
-            )
-        ]
-        _console().print(bench.table(results, f"updates, sizes of {task}"))
-        data["results"] += [
-            {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
-            for r in results
-        ]
-        write_json(file, data)  # at once, as it may be stopped
-    runs = []
-    for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
-        try:
-            run = bench_run(name, task, count, steps, device, say)
-        except Stopped as stop:
-            return _failed(f"{stop}; what was measured is in {file}", 128 + stop.signum)
-        runs.append(run)
-        data["end_to_end"].append({**vars(run), "seed_steps_per_second": run.seed_steps_per_second})
-        write_json(file, data)
-    if runs:
-        _console().print(bench.end_to_end_table(runs, "training"))
+        file = measure(
+            options.algorithms.split(","),
+            options.env.split(","),
+            options.device.split(","),
+            () if options.engines == "auto" else options.engines.split(","),
+            seeds=[number("seeds", word, int, at_least=1) for word in options.seeds.split(",")],
+            rows=[number("rows", word, int, at_least=1) for word in options.rows.split(",")],
+            seconds=number("seconds", options.seconds, float, above=0),
+            steps=number("steps", options.steps, int, at_least=0),
+            out=Path(options.out),
+            say=lambda text: print(text, file=sys.stderr, flush=True),
+            show=_console().print,
+        )
+    except Stopped as stop:
+        return _failed(f"{stop}; what was measured is in {stop.path}", 128 + stop.signum)
     print(file)
     return 0
 
@@ -709,6 +609,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _list_studies(name: str | None) -> None:
+    from td7.fetching import DATASETS
     from td7.studies import STUDIES, study
 
     if name is None:
@@ -731,9 +632,11 @@ def _list_studies(name: str | None) -> None:
         changes = " ".join(f"{k}={_plain(v)}" for k, v in row.changes.items()) or "nothing"
         print(f"  {row.label:{labels}}{row.algorithm:{names}}{row.summary}")
         print(f"  {'':{labels + names}}changes {changes}")
-    example = (
-        f"--dataset {chosen.datasets[0]}.hdf5" if chosen.datasets else f"--env {chosen.tasks[0]}"
-    )
+    example = f"--env {chosen.tasks[0]}"
+    if chosen.datasets:
+        first = chosen.datasets[0]
+        example = f"--dataset datasets/{DATASETS[first].file}"
+        print(f"\nGet a dataset: td7 dataset fetch {first}", end="")
     print(f"\nTrain one: td7 train --variant {chosen.names()[1]!r} {example}")
 
 
@@ -762,6 +665,7 @@ _COMMANDS: dict[
     "train": (_train, _add_train, "train an algorithm on a task, all seeds side by side"),
     "resume": (_resume, _add_resume, "go on, exactly, with a run that was stopped"),
     "evaluate": (_evaluate, _add_evaluate, "play a trained policy and tell its returns"),
+    "export": (_export, _add_export, "a trained policy as a file for other programs"),
     "list": (
         _list,
         _add_list,

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.files import write, write_json
-from td7.launching import Interrupted, Standing, log_of, note, signals, start_process, stop
+from td7.launching import Standing, log_of, note, signals, start_process, stop
 from td7.planning import Planned, State, state
 from td7.processes import own_cores
+from td7.runs import IN_USE
 
 TOKEN = ".head"  # in the study's folder: a node that reads the same in it sees the same folder
 LOOK_EVERY = 0.2  # seconds
-IN_USE = "is in use by another td7 process"  # what a run says whose folder a lost node still holds
-PATIENCE = 120.0  # seconds until such a node's process must be gone
+PATIENCE = 120.0  # seconds until the process of a lost node, which holds its run, must be gone
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def launch_on_ray(
                 for ref in waiting:
                     ray.cancel(ref)
                 ray.wait(list(waiting), num_returns=len(waiting), timeout=60)
-                raise Interrupted(asked[0])
+                raise Stopped(asked[0], out)
         standing.running = []
         show(standing)
         return standing
@@ -105,7 +105,8 @@ def _take(ray: Any, ref: Any, run: Planned, log_folder: Path, standing: Standing
         return
     with log_of(run, log_folder).open("ab") as log:
         log.write(came.log)
-    if came.folder is not None:
+    # What failed elsewhere is worth less than what was begun here, which may have snapshots.
+    if came.folder is not None and (came.status == 0 or not run.folder.exists()):
         _unpack(came.folder, run.folder)
     note(run, came.status, log_folder, standing)
 

@@ -17,7 +17,7 @@ from td7.actors import Actor
 from td7.architectures import Network
 from td7.environments import Environment, make, own_words
 from td7.errors import InputError, RunError
-from td7.evaluation import check_finite, evaluate
+from td7.evaluation import beginning, check_finite, evaluate
 from td7.processes import Script, death, end, start
 from td7.streams import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
@@ -62,6 +62,7 @@ class EvaluationDone:
     task: EvaluationTask
     episodes: tuple[EvaluationEpisode, ...]
     seconds: float
+    repeats: bool  # whether episodes follow from their reset seed and actions alone
 
 
 AnyTask = EpisodeTask | EvaluationTask
@@ -83,13 +84,22 @@ class Player:
         begin = time.perf_counter()
         with own_words(str(task)):
             if isinstance(task, EvaluationTask):
-                actor = Actor(self._network, task.policy)
-                returns = evaluate(
-                    environment, actor, seed=task.seed, step=task.step, episodes=task.episodes
-                )
-                return EvaluationDone(task, tuple(returns), time.perf_counter() - begin)
+                return self._evaluate(environment, task, begin)
             episode = play(environment, self._network, task)
             return EpisodeDone(task, episode, time.perf_counter() - begin)
+
+    def _evaluate(
+        self, environment: Environment, task: EvaluationTask, begin: float
+    ) -> EvaluationDone:
+        """And, the first time, whether an episode is the same again after others."""
+        actor = Actor(self._network, task.policy)
+        is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
+        before = beginning(environment, actor, seed) if is_first else []
+        returns = tuple(
+            evaluate(environment, actor, seed=task.seed, step=task.step, episodes=task.episodes)
+        )
+        repeats = not is_first or beginning(environment, actor, seed) == before
+        return EvaluationDone(task, returns, time.perf_counter() - begin, repeats)
 
     def close(self) -> None:
         for environment in self._environments.values():
@@ -197,7 +207,7 @@ class Pool:
         self._fault: Exception | None = None  # raised when no result is left
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
-        given = (task, network, Script.current())
+        given = (task, network, Script.current(task))
         self._workers = start(_work, [given] * workers, "td7-worker")
         # At the latest when Python ends; it would only send SIGTERM, and wait for ever.
         self._end = Finalize(self, end, (self._workers,), exitpriority=0)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 from td7.errors import InputError, unknown
 
 Config = TypeVar("Config")
+Number = TypeVar("Number", int, float)
 
 
 def hyper(
@@ -47,10 +48,20 @@ def check(config: Any) -> None:
             raise InputError(f"{f.name}={value} must be a finite number")
         if f.type is bool and not isinstance(value, bool):
             raise InputError(f"{f.name}={value} must be true or false")
-        for word, breaks in _BREAKS.items():
-            bound = f.metadata.get(word)
-            if bound is not None and breaks(value, bound):
-                raise InputError(f"{f.name}={value} must be {word.replace('_', ' ')} {bound:g}")
+        _check_limits(f.name, value, {word: f.metadata.get(word) for word in _BREAKS})
+
+
+def _check_limits(name: str, value: float, limits: Mapping[str, float | None]) -> None:
+    for word, bound in limits.items():
+        if bound is not None and _BREAKS[word](value, bound):
+            raise InputError(f"{name}={value} must be {word.replace('_', ' ')} {bound:g}")
+
+
+def number(name: str, value: Any, kind: type[Number], **limits: float) -> Number:
+    """`value` as `kind`, within limits such as `at_least`."""
+    found: Number = parse(name, value, kind)
+    _check_limits(name, found, limits)
+    return found
 
 
 def named(settings: Sequence[str]) -> dict[str, str]:

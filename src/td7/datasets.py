@@ -505,9 +505,11 @@ def _unit_actions(where: str, actions: Float32, bounds: ActionMap) -> tuple[Floa
     row, dimension = np.unravel_index(np.argmax(beyond), beyond.shape)
     furthest = beyond[row, dimension]
     if furthest > ROUNDING:
+        allowed = (bounds.low[dimension], bounds.high[dimension])
+        hint = "" if allowed != (-1.0, 1.0) else ", unless --env names a task of other bounds"
         raise InputError(
             f"{where}: actions holds {actions[row, dimension]} in row {row}, dimension {dimension};"
-            f" allowed: {bounds.low[dimension]} to {bounds.high[dimension]}"
+            f" allowed: {allowed[0]} to {allowed[1]}{hint}"
         )
     clipped = []
     if furthest > 0:

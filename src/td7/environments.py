@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes.util import find_library
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -27,6 +28,7 @@ from td7.errors import EnvironmentFault, InputError, RunError, one_line, unknown
 from td7.types import AnyFloat, Float64, Task, TaskSpec, without_version
 
 PAPER_TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4", "Humanoid-v4")
+_NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
 
 
 class Step(NamedTuple):
@@ -162,7 +164,7 @@ def make(task: Task, *, render: bool = False) -> Environment:
                 warnings.simplefilter("ignore")
             # Given the spec instead of the id, Gymnasium does not warn that v4 has a successor.
             env = gymnasium.make(spec, **options)
-    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+    except _NOT_INSTALLED as error:
         message = f"task {task.id!r} needs what is not installed: {_told(error)}"
         raise InputError(message) from error
     # A task's constructor is foreign code: it may raise anything, or mean to exit.
@@ -174,8 +176,8 @@ def make(task: Task, *, render: bool = False) -> Environment:
         message = f"task {task.id!r} cannot be made{given}: {_told(error)}"
         raise InputError(message) from error
     try:
-        draws = "rgb_array" in (env.metadata.get("render_modes") or ())
-        if render and not (draws and env.render_mode == "rgb_array"):  # it may also ignore ours
+        # A task may also ignore the mode that it is asked for.
+        if render and not (_draws(env) and env.render_mode == "rgb_array"):
             raise InputError(f"task {task.id!r} draws no frames: it has no 'rgb_array' render mode")
         if render:
             _draw_without_screen()
@@ -192,6 +194,17 @@ def _draw_without_screen() -> None:
     if sys.platform == "linux" and not said:
         only_osmesa = find_library("OSMesa") and not find_library("EGL")
         os.environ["MUJOCO_GL"] = "osmesa" if only_osmesa else "egl"
+
+
+def can_draw(task: Task) -> bool:
+    """Whether it has frames to film."""
+    environment = make(task)
+    environment.close()
+    return _draws(environment.env)
+
+
+def _draws(env: gymnasium.Env[Any, Any]) -> bool:
+    return "rgb_array" in (env.metadata.get("render_modes") or ())
 
 
 def describe(task: Task) -> TaskSpec:
@@ -239,7 +252,19 @@ def _registered(task: Task) -> EnvSpec:
     siblings = sorted(other for other in known if without_version(other) == without_version(id))
     if siblings:
         raise unknown("task version", id, siblings)
+    # Nor what cannot be trained, which only making it tells: the nearest one is made.
+    while (near := get_close_matches(id, known, n=1, cutoff=0.5)) and not _may_be_trained(near[0]):
+        known.remove(near[0])
     raise unknown("task", id, known, shown=len(PAPER_TASKS))
+
+
+def _may_be_trained(id: str) -> bool:
+    """As far as can be told: what lacks a package may be."""
+    try:
+        make(Task(id)).close()
+    except InputError as error:
+        return isinstance(error.__cause__, _NOT_INSTALLED)
+    return True
 
 
 def _mujoco_version(spec: EnvSpec) -> int | None:

@@ -1,7 +1,9 @@
 """What can go wrong, in one line each: a user's mistake, or a fault while running."""
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -23,6 +25,15 @@ class EnvironmentFault(RunError):  # noqa: N818  # its base says that it is an e
     """What an environment did, or the process it ran in; all that was learned so far is whole."""
 
 
+class Stopped(Exception):  # noqa: N818  # not an error: it was asked to stop
+    """A signal asked a run, or a study, to stop; what was done is saved, in `path`."""
+
+    def __init__(self, signum: int, path: Path) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+        self.path = path
+
+
 def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
     """The error for a name that is not among those allowed, with the nearest match."""
     names = list(allowed)
@@ -32,6 +43,13 @@ def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -
     more = f", … ({len(names)} in all)" if len(names) > shown else ""
     listed = ", ".join(quoted[:shown]) + more
     return InputError(f"unknown {kind} {given!r};{hint} allowed: {listed}")
+
+
+def one_of(kind: str, given: str, allowed: Sequence[str]) -> str:
+    """What was given, if it is allowed."""
+    if given not in allowed:
+        raise unknown(kind, given, allowed)
+    return given
 
 
 def one_line(thing: object) -> str:

@@ -10,6 +10,7 @@ from td7.streams import Stream, derived_seed
 from td7.types import AnyFloat, EvaluationEpisode
 
 LONGEST = 100_000  # steps of an evaluation episode of a task without a time limit
+BEGINNING = 25  # steps of an episode that tell whether it is the same again
 
 Policy = Callable[[AnyFloat], AnyFloat]
 
@@ -22,6 +23,19 @@ def check_finite(state: AnyFloat, reward: float, where: str) -> None:
         )
     if not np.isfinite(reward):
         raise EnvironmentFault(f"{where}: the environment gave a non-finite reward ({reward})")
+
+
+def beginning(environment: Environment, policy: Policy, seed: int) -> list[str]:
+    """The first steps of an episode in words, to compare: a NaN is the same as another."""
+    state = environment.reset(seed)
+    seen = [repr(state.tolist())]
+    for _ in range(BEGINNING):
+        state, *rest = environment.step(policy(state))
+        seen.append(repr((state.tolist(), *rest)))
+        _, terminated, truncated = rest
+        if terminated or truncated:
+            break
+    return seen
 
 
 def evaluate(

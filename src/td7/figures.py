@@ -11,10 +11,11 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
-from td7.results import Result, known
-from td7.statistics import Aligned, normalised, smoothed
+from td7.results import Result, known, per_seed, places, suites
+from td7.statistics import Aligned, Sample, normalised, smoothed
 from td7.tables import DROP_WINDOWS, Table, Value, drop_shares
 
 FORMATS = ("svg", "png", "pdf")
@@ -148,6 +149,10 @@ def _plain(axes: Any) -> None:
     axes.tick_params(labelsize=8)
 
 
+def _titled(axes: Any, text: str) -> None:
+    axes.set_title(fill(text, LONGEST_TITLE), fontsize=10)
+
+
 def wrapped(label: str) -> str:
     """Of a run with many changed hyperparameters: several short lines."""
     return fill(label, LONGEST_LINE, break_long_words=False)
@@ -186,18 +191,27 @@ def _lines(style_: Style) -> dict[str, Any]:
 
 
 def _spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The paper's interval of every evaluation, over seeds."""
-    return np.asarray(1.96 / np.sqrt(len(values)) * values.std(axis=0, ddof=1))
+    """The paper's interval of every evaluation, over seeds; of one seed none."""
+    several = len(values) > 1
+    spread = values.std(axis=0, ddof=1) if several else np.full(values.shape[1], np.nan)
+    return np.asarray(1.96 / np.sqrt(len(values)) * spread)
+
+
+def _band(
+    axes: Any, x: ArrayLike, mean: ArrayLike, wide: ArrayLike, study: str, label: str
+) -> None:
+    """A row's line, and what is as wide as its interval to both sides, where it has one."""
+    look, middle, half = style(study, label), np.asarray(mean), np.asarray(wide)
+    axes.plot(x, middle, label=label, **_lines(look))
+    if np.isfinite(half).all():
+        axes.fill_between(x, middle - half, middle + half, color=look.colour, alpha=0.15, lw=0)
 
 
 def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> Any:
     """One panel a task: smoothed means and intervals over evaluations, or over minutes."""
-    chosen = known(study)
-    found = dict.fromkeys(result.place for result in results)
-    places = [p for p in chosen.datasets or chosen.tasks if p in found]
-    places += [p for p in found if p not in places]
-    figure, axes = _panels(len(places))
-    for i, (one, place) in enumerate(zip(axes, places, strict=True)):
+    shown = places(results)
+    figure, axes = _panels(len(shown))
+    for i, (one, place) in enumerate(zip(axes, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
         highest = max(r.last or 0 for r in own)
         unit = 1.0 if by_time else _units(one, highest, own[0].counted)
@@ -210,18 +224,32 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
             x = np.array(result.curves.steps) / unit
             if by_time:
                 x = x * (result.seconds_a_step or 0.0) / 60
-            look = style(study, result.label)
-            mean = values.mean(axis=0)
-            one.plot(x, mean, label=result.label, **_lines(look))
-            if len(values) > 1:
-                wide = _spread(values)
-                one.fill_between(x, mean - wide, mean + wide, color=look.colour, alpha=0.15, lw=0)
-        data = "" if not own[0].data or own[0].data == "D4RL" else f" ({own[0].data})"
-        one.set_title(fill(f"{place}{data}", LONGEST_TITLE), fontsize=10)
+            _band(one, x, values.mean(axis=0), _spread(values), study, result.label)
+        _titled(one, own[0].title)
         one.margins(x=0.01)
         if i % PANELS == 0 or own[0].quantity != results[0].quantity:
             one.set_ylabel(f"{own[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
     _legend(figure, axes)
+    return figure
+
+
+def learning_curve(evaluations: pd.DataFrame, title: str, counted: str) -> Any:
+    """Of a single run: every seed's evaluations, their mean and the paper's interval."""
+    by_seed = per_seed(evaluations)
+    figure = _figure(7, 4.2)
+    axes = figure.add_subplot()
+    _plain(axes)
+    for seed, curve in by_seed.items():
+        known_ = curve.dropna()
+        axes.plot(known_.index, known_, linewidth=1, alpha=0.55, label=f"seed {seed}")
+    common = by_seed.dropna()
+    if by_seed.shape[1] > 1 and len(common):
+        mean, wide = common.mean(axis=1), _spread(common.to_numpy().T)
+        axes.fill_between(common.index, mean - wide, mean + wide, color="black", alpha=0.12, lw=0)
+        axes.plot(common.index, mean, color="black", linewidth=2, label="mean ± 1.96 sd/√n")
+    axes.set(title=title, xlabel=counted, ylabel="evaluation return")
+    axes.margins(x=0.01)
+    axes.legend(frameon=False, fontsize="small", ncols=2)
     return figure
 
 
@@ -237,9 +265,8 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
     shown = [r for r in results if r.label in rows and rows[r.label].group == "Default"]
     if not shown:
         return None
-    places = list(dict.fromkeys(result.place for result in shown))
-    figure, axes = _panels(len(places))
-    for one, place in zip(axes, places, strict=True):
+    figure, axes = _panels(len(places(shown)))
+    for one, place in zip(axes, places(shown), strict=True):
         own = [r for r in shown if r.place == place]
         unit = _units(one, max(r.last or 0 for r in own), own[0].counted)
         for result in own:
@@ -249,7 +276,7 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
             x = np.array(result.curves.steps) / unit
             for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
                 one.plot(x, values, label=result.label if i == 0 else None, **look)
-        one.set_title(place, fontsize=10)
+        _titled(one, own[0].title)
     for one in axes[::PANELS]:
         one.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
     _legend(figure, axes)
@@ -257,44 +284,54 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
 
 
 def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
-    """Means over tasks, in shares of what the study's first row comes to in the end."""
+    """One panel a suite: means over tasks, in shares of what the first row comes to in the end."""
+    first = next(iter(known(study).rows), "")
+    found = {suite: _on_shared_tasks(own, first) for suite, own in suites(results).items()}
+    shown = {suite: by_row for suite, by_row in found.items() if by_row}
+    if not shown:
+        return None
+    figure, axes = _panels(len(shown))
+    for one, (suite, by_row) in zip(axes, shown.items(), strict=True):
+        ends = [curve.values[:, -1].mean() for curve in by_row[first]]
+        unit = _units(one, max(curve.steps[-1] for curve in by_row[first]), "time steps")
+        for label, own in by_row.items():
+            steps, shares = _shares(own, ends)
+            if not shares:
+                continue
+            mean = [share.mean for share in shares]
+            _band(one, np.array(steps) / unit, mean, [s.interval for s in shares], study, label)
+        _titled(one, f"mean of {len(ends)} task{'s' * (len(ends) > 1)}, {suite}")
+    axes[0].set_ylabel(f"share of {first}'s last return", fontsize=8)
+    _legend(figure, axes)
+    return figure
+
+
+def _on_shared_tasks(results: Sequence[Result], first: str) -> dict[str, list[Aligned]]:
+    """label: curves, on the tasks that all rows have; {} where the first has no share to give."""
     by_row: dict[str, dict[str, Aligned]] = {}
     for result in results:
         if result.curves is not None:
             by_row.setdefault(result.label, {})[result.place] = result.curves
-    reference = by_row.get(next(iter(known(study).rows), ""), {})
-    tasks = [task for task in reference if all(task in own for own in by_row.values())]
-    ends = np.array([reference[task].values[:, -1].mean() for task in tasks])
-    if not tasks or (ends <= 0).any():
-        return None
-    figure = _figure(4.6, 3.6)
-    axes = figure.add_subplot()
-    _plain(axes)
-    unit = _units(axes, max(reference[task].steps[-1] for task in tasks), "time steps")
-    for label, own in by_row.items():
-        curves_ = [own[task] for task in tasks]
-        seeds = sorted(set.intersection(*(set(c.seeds) for c in curves_)))
-        steps = sorted(set.intersection(*(set(c.steps) for c in curves_)))
-        if not seeds or not steps:
-            continue
-        scores = [
-            smoothed(c.values, WINDOW)[[c.seeds.index(seed) for seed in seeds]][
-                :, [c.steps.index(step) for step in steps]
-            ]
-            for c in curves_
+    tasks = [t for t in by_row.get(first, {}) if all(t in own for own in by_row.values())]
+    positive = all(by_row[first][task].values[:, -1].mean() > 0 for task in tasks)
+    if not tasks or not positive:
+        return {}
+    return {label: [own[task] for task in tasks] for label, own in by_row.items()}
+
+
+def _shares(curves_: Sequence[Aligned], ends: Sequence[float]) -> tuple[list[int], list[Sample]]:
+    """Steps that all tasks have; at each the mean over tasks, of the seeds that all have."""
+    seeds = sorted(set.intersection(*(set(c.seeds) for c in curves_)))
+    steps = sorted(set.intersection(*(set(c.steps) for c in curves_)))
+    if not seeds:
+        return [], []
+    scores = [
+        smoothed(c.values, WINDOW)[[c.seeds.index(seed) for seed in seeds]][
+            :, [c.steps.index(step) for step in steps]
         ]
-        shares = [normalised(at.T, ends) for at in np.stack(scores).transpose(2, 0, 1)]
-        mean = np.array([share.mean for share in shares])
-        look = style(study, label)
-        x = np.array(steps) / unit
-        axes.plot(x, mean, label=label, **_lines(look))
-        if len(seeds) > 1:
-            wide = np.array([share.interval for share in shares])
-            axes.fill_between(x, mean - wide, mean + wide, color=look.colour, alpha=0.15, lw=0)
-    axes.set_ylabel(f"share of {next(iter(known(study).rows))}'s last return", fontsize=8)
-    axes.set_title(f"mean of {len(tasks)} task{'s' * (len(tasks) > 1)}", fontsize=10)
-    _legend(figure, [axes])
-    return figure
+        for c in curves_
+    ]
+    return steps, [normalised(at.T, ends) for at in np.stack(scores).transpose(2, 0, 1)]
 
 
 def extrapolation(study: str, results: Sequence[Result]) -> Any | None:
@@ -349,11 +386,13 @@ def loss_bars(table: Table) -> Any:
         drawn = [n if np.isfinite(n) else 0.0 for n in numbers]
         axes.errorbar(drawn, y + offset, xerr=known_wide, fmt="none", ecolor="#222", elinewidth=0.8)
     axes.axvline(0, color="#222", linewidth=0.8)
-    axes.set_yticks(y, [str(record["row"]) for record in records], fontsize=8)
+    several = len({record["suite"] for record in records}) > 1
+    names = [f"{r['row']}, {r['suite']}" if several else str(r["row"]) for r in records]
+    axes.set_yticks(y, [wrapped(name) for name in names], fontsize=8)
     axes.set_ylim(-0.6, len(records) - 0.4)
     reference = records[0]["reference"]
     axes.set_xlabel(f"mean percent loss against {reference}, {step:,} steps", fontsize=9)
-    axes.legend(frameon=False, fontsize=8, loc="best")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -372,7 +411,7 @@ class Bar(NamedTuple):
 
 def speed_bars(table: Table) -> Any:
     """Minutes for 1M steps, a group of bars a row: all seeds together, and the paper's for one."""
-    places = list(dict.fromkeys(str(record["place"]) for record in table.records))
+    settings = list(dict.fromkeys(str(record["place"]) for record in table.records))
     bars: list[Bar] = []
     ticks: dict[str, float] = {}
     y = 0.0
@@ -394,7 +433,7 @@ def speed_bars(table: Table) -> Any:
     axes = figure.add_subplot()
     _plain(axes)
     axes.grid(axis="y", visible=False)
-    for i, place in enumerate([*places, PAPER]):
+    for i, place in enumerate([*settings, PAPER]):
         mine = [bar for bar in bars if bar.whose == place]
         if not mine:
             continue
@@ -430,13 +469,13 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
             by_place.setdefault(result.place, []).append((result, found))
     windows = [w for w in DROP_WINDOWS if any(w in f for own in by_place.values() for _, f in own)]
     figure, axes = _panels(len(by_place) * len(windows))
-    pairs = [(place, own, within) for within in windows for place, own in by_place.items()]
-    for one, (place, own, within) in zip(axes, pairs, strict=True):
+    pairs = [(own, within) for within in windows for own in by_place.values()]
+    for one, (own, within) in zip(axes, pairs, strict=True):
         for result, shares in own:
             if within in shares:
                 look = _lines(style(study, result.label))
                 one.plot(DROPS, shares[within], label=result.label, **look)
-        one.set_title(place, fontsize=10)
+        _titled(one, own[0][0].title)
         one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)
         one.set_ylim(-3, 103)
     for one in axes[::PANELS]:

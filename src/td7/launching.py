@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.files import write_json
 from td7.planning import Planned, State, fraction, measured_rates, seconds_left, state
 from td7.processes import own_cores
@@ -44,16 +44,10 @@ class Standing:
         return seconds_left(self.parts(), {**usual, **measured_rates(self.done, at_once)})
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error: the study was asked to stop
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
-
-
 def words(run: Planned) -> list[str]:
     """The command that makes a run, or goes on with it."""
     if state(run) is State.INTERRUPTED:
-        now = ("steps", "workers")  # may be others than when it began
+        now = ("steps", "workers", "dataset")  # may be others than when it began
         given = [(f"--{name}", str(run.options[name])) for name in now if name in run.options]
         return ["resume", str(run.folder), *(word for pair in given for word in pair)]
     found = ["train"]
@@ -96,7 +90,7 @@ def launch(
                     standing.running.append(run)
                 if asked:
                     stop(processes.values())
-                    raise Interrupted(asked[0])
+                    raise Stopped(asked[0], out)
                 for run, process in list(processes.items()):
                     if process.poll() is not None:
                         del processes[run]
@@ -116,7 +110,8 @@ def note(run: Planned, status: int, log_folder: Path, standing: Standing) -> Non
     if status == 0 and state(run) is State.DONE:
         standing.done.append(run)
         return
-    lines = log_of(run, log_folder).read_text(errors="replace").splitlines()
+    text = log_of(run, log_folder).read_text(errors="replace")
+    lines = text[text.rfind("\n$ ") + 1 :].splitlines()  # of this try, not of those before it
     said = next((line for line in reversed(lines) if line.startswith("td7: ")), "")
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     standing.failed[run.name] = said.removeprefix("td7: ") or how
@@ -145,18 +140,23 @@ def start_process(run: Planned, log_folder: Path, cores: set[int]) -> "subproces
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is for us; we pass it on once
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  # there are no threads here
+            # It makes one system call, and takes no lock that a thread of ours may hold.
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # so it is safe with threads
         )
     if sys.platform == "linux":
         os.sched_setaffinity(process.pid, cores)
     return process
 
 
+# Found here, as between fork and exec nothing should be loaded.
+_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
 def _die_with_parent() -> None:
     """Has the kernel stop this process, in an orderly way, if the one that started it is killed."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+    if _PRCTL is not None:
+        _PRCTL(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 
 def stop(processes: "Sequence[subprocess.Popen[bytes]] | Any") -> None:

@@ -14,9 +14,10 @@ from urllib.parse import quote
 import numpy as np
 
 from td7.figures import DRAWN, DROPS, MOST_BARS, style
-from td7.results import D4RL, VIDEOS, Findings, Result, known, machine_of
+from td7.formats import as_csv
+from td7.results import VIDEOS, Findings, Result, known, machine_of
 from td7.statistics import Aligned
-from td7.tables import DROP_WINDOWS, Table, as_csv, drop_shares
+from td7.tables import DROP_WINDOWS, Table, drop_shares
 
 TITLE = "TD7: results beside the paper's"
 MANY_NOTES = 20
@@ -93,7 +94,7 @@ def _line(result: Result, curves: Aligned) -> dict[str, Any]:
     return {
         "row": result.label,
         "place": result.place,
-        "title": _place(result),
+        "title": result.title,
         "quantity": result.quantity,
         "counted": result.counted,
         "colour": look.colour,
@@ -117,14 +118,10 @@ def _drops(results: Sequence[Result]) -> list[dict[str, Any]]:
     found = []
     for within, result in product(DROP_WINDOWS, results):
         if within in shares[result]:
-            place = f"{_place(result)}, within {within}"
+            place = f"{result.title}, within {within}"
             curves = Aligned((0,), DROPS, np.array([shares[result][within]]), ())
             found.append({**_line(result, curves), **words, "place": place, "title": place})
     return found
-
-
-def _place(result: Result) -> str:
-    return result.place if result.data in ("", D4RL) else f"{result.place} ({result.data})"
 
 
 def summary_line(findings: Findings) -> str:
@@ -165,7 +162,7 @@ def _videos(results: Sequence[Result]) -> str:
     for result in results:
         for file in result.videos:
             kind = VIDEOS[file.suffix]
-            words = html.escape(f"{result.label} on {_place(result)} ({file.name})")
+            words = html.escape(f"{result.label} on {result.title} ({file.name})")
             address = f"data:{kind};base64,{b64encode(file.read_bytes()).decode()}"
             film = (
                 f'<img alt="{words}" src="{address}">'
@@ -213,7 +210,7 @@ def _table(table: Table) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"[-+]?[\d.,]+( ±.*|%.*)?|–", text))
+    return bool(re.fullmatch(r"[-+]?(± )?[\d.,]+( [±\[].*|%.*)?|–", text))
 
 
 def _download(table: Table) -> str:
@@ -269,7 +266,7 @@ def _run(result: Result) -> list[str]:
     return [
         result.study,
         result.label,
-        _place(result),
+        result.title,
         str(len(result.seeds)),
         f"{result.steps:,}",
         state,

@@ -9,6 +9,7 @@ OUT/logs/ROW--TASK.log   what a run said
 import csv
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -84,7 +85,21 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
     if unknown_rows:
         names = list(chosen.rows)
         raise unknown(f"row of {chosen.name}", unknown_rows[0], names, shown=len(names))
+    _check_folders(found)
     return found
+
+
+def _check_folders(found: Iterable[Planned]) -> None:
+    """Two runs in one folder would be one."""
+    first: dict[Path, Planned] = {}
+    for run in found:
+        other = first.setdefault(run.folder, run)
+        if other is run:
+            continue
+        a, b = (one.options.get("dataset", one.where) for one in (other, run))
+        if a == b:
+            raise InputError(f"{a} is given twice")
+        raise InputError(f"{a} and {b} would share the folder {run.folder}: rename one of them")
 
 
 def _places(
@@ -96,11 +111,20 @@ def _places(
     found = []
     for name in tasks or chosen.datasets:
         path = datasets / DATASETS[name].file if name in DATASETS else Path(name)
-        if not path.exists():
-            advice = f"; `td7 dataset fetch {name}` gets it" if name in DATASETS else ""
-            raise InputError(f"there is no dataset {path}{advice}")
         found.append((name if name in DATASETS else path.stem, {"dataset": str(path.resolve())}))
     return found
+
+
+def missing_data(found: Iterable[Planned]) -> list[str]:
+    """A line for each dataset that is not there."""
+    lines: dict[str, None] = {}
+    for run in found:
+        path = Path(run.options.get("dataset", "."))
+        if not path.exists():
+            fetch = f"td7 dataset fetch {run.where} --out {shlex.quote(str(path.parent))}"
+            advice = f"; `{fetch}` gets it" if run.where in DATASETS else ""
+            lines[f"there is no dataset {path}{advice}"] = None
+    return list(lines)
 
 
 def _settings(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:

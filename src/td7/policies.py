@@ -34,8 +34,9 @@ class Policy:
         self.exploration = exploration
         self.actor = Actor(network, flat)  # actions in [-1, 1]
         self._map = ActionMap(spec.action_low, spec.action_high)
-        self._low, self._high = _float32_bounds(spec.action_low, spec.action_high)
-        self._dtype = np.dtype(spec.action_dtype)
+        self.action_bounds = _float32_bounds(spec.action_low, spec.action_high)
+        own = np.dtype(spec.action_dtype)
+        self.action_dtype = np.dtype(np.float32) if own.kind == "f" else own
         self._random = np.random.default_rng()
 
     def predict(
@@ -73,9 +74,9 @@ class Policy:
             action = self.actor.explore(states, noise, self.exploration)
         shape = (*batch, *self.spec.action_shape)
         task_action = self._map.to_task(action)
-        if self._dtype.kind != "f":
-            return np.rint(task_action).astype(self._dtype).reshape(shape), None
-        return task_action.astype(np.float32).clip(self._low, self._high).reshape(shape), None
+        if self.action_dtype.kind != "f":
+            return np.rint(task_action).astype(self.action_dtype).reshape(shape), None
+        return task_action.astype(np.float32).clip(*self.action_bounds).reshape(shape), None
 
 
 def _float32_bounds(low: Sequence[float], high: Sequence[float]) -> tuple[Float32, Float32]:
@@ -111,10 +112,17 @@ def save(
     write_json(folder / "policy.json", description)
 
 
+def policy_folder(path: str | Path) -> Path:
+    """A run folder's, or the folder itself where it holds a policy."""
+    folder = Path(path)
+    return folder if (folder / "policy.json").exists() else folder / "policy"
+
+
 def load(path: str | Path, seed: int | None = None) -> Policy:
     """The policy of a run folder or of its policy/ folder; one with one seed needs no `seed`."""
-    folder = Path(path)
-    folder = folder if (folder / "policy.json").exists() else folder / "policy"
+    folder = policy_folder(path)
+    if not Path(path).exists():
+        raise InputError(f"{path} does not exist")
     if not folder.exists():
         raise InputError(f"{path} holds no policy: it has no policy/policy.json")
     try:

@@ -4,17 +4,22 @@ No torch here: workers import this module.
 """
 
 import os
+import pickle
 import runpy
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from td7.environments import make
 from td7.errors import EnvironmentFault, InputError
@@ -119,24 +124,66 @@ def _children_without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+class EndOfScript(BaseException):
+    """A user's script, run again by a worker, has come to where it uses this package."""
+
+
+class _Running:
+    script = False  # whether this process is a worker that runs a user's script
+
+
+def end_script() -> None:
+    """Called by whatever a script may start: in a worker, the script has done its part."""
+    if _Running.script:
+        raise EndOfScript
+
+
 @dataclass(frozen=True)
 class Script:
-    """The program that uses this package: it may register the task that workers need."""
+    """How workers get to know a task that the program which uses this package registered."""
 
-    path: str | None
+    path: str | None  # of the program, to be run again up to where it uses this package
+    entry: EnvSpec | None  # as registered, if that can be sent
 
     @classmethod
-    def current(cls) -> "Script":
+    def current(cls, task: Task) -> "Script":
         main = sys.modules["__main__"]
-        return cls(getattr(main, "__file__", None) if main.__spec__ is None else None)
+        path = getattr(main, "__file__", None) if main.__spec__ is None else None
+        path = path if path and Path(path).is_file() else None
+        entry = gymnasium.registry.get(task.name)
+        if entry is not None and not _can_be_sent(entry):
+            entry = None
+            if path is None:
+                raise InputError(
+                    f"worker processes cannot make the task {task.id!r}, which a program without "
+                    f"a file defines: put it into a module, as 'module:{task.name}', or give "
+                    "workers=0"
+                )
+        return cls(path, entry)
 
     def make_known(self, task: Task) -> None:
-        """Runs the script once more, as an import would, if the task is not known without."""
+        """Registers the task in a worker, if it is not known there without."""
         try:
             make(task).close()
         except InputError:
-            if self.path is not None:
-                runpy.run_path(self.path, run_name="__mp_main__")
+            if self.entry is not None:
+                gymnasium.registry[self.entry.id] = self.entry
+            elif self.path is not None:
+                _Running.script = True
+                with suppress(EndOfScript):
+                    runpy.run_path(self.path, run_name="__mp_main__")
+                _Running.script = False
+
+
+def _can_be_sent(entry: EnvSpec) -> bool:
+    """Not what a program itself defines: a worker's `__main__` is another."""
+    if getattr(entry.entry_point, "__module__", "") == "__main__":
+        return False
+    try:
+        pickle.dumps(entry)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
 
 
 def _exit_words(code: int) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from td7 import datasets, policies, runs
 from td7.collection import EpisodeDone, EpisodeTask, executor
+from td7.configs import number
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line, unknown
 from td7.snapshots import Snapshots
@@ -66,8 +67,7 @@ def record(
     """Writes a dataset of `rows` transitions, see KINDS, and says whose they are."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    if rows < 2:
-        raise InputError(f"rows must be at least 2, given {rows}")
+    number("rows", rows, int, at_least=2)
     if out.exists():
         raise InputError(f"{out} exists already")
     if not out.parent.is_dir():
@@ -245,9 +245,7 @@ def _replay(source: Source, rows: int) -> tuple[Recorded, list[int]]:
 
 
 def _medium_expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    half = rows // 2
-    if half < 2:
-        raise InputError(f"rows must be at least 4, two of either policy, given {rows}")
+    half = number("rows", rows, int, at_least=4) // 2  # two of either policy
     (middling, middle), (last, end) = source.medium(), source.expert()
     medium = source.played(middling, half, FIRST_EPISODE, after=rows - half)
     expert = source.played(last, rows - half, 2 * FIRST_EPISODE, before=half)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from td7 import figures, results, tables
+from td7 import figures, formats, results, tables
 from td7.datasets import score
 from td7.errors import InputError, unknown
 from td7.files import write_json
@@ -29,22 +28,17 @@ MARKED = re.compile(
 )
 
 
-def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row a step, a column a seed."""
-    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
-
-
 def summary(evaluations: pd.DataFrame, scored: str = "", step: str = "step") -> Table:
     """A row a seed (first, best and last evaluation), then the mean over seeds.
 
     `scored`: the task whose D4RL score is told, too. `step`: what one is called.
     """
-    curves = per_seed(evaluations)
+    curves = results.per_seed(evaluations)
     has_score = score(scored, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     table.add_column("seed", justify="right")
     columns = ["first", "best", f"at {step}", "last", f"at {step}"]
-    for column in [*columns, *(["D4RL score"] if has_score else [])]:
+    for column in [*columns, *([results.D4RL_SCORE] if has_score else [])]:
         table.add_column(column, justify="right")
 
     def scores(last: Sequence[float]) -> list[str]:
@@ -108,7 +102,8 @@ def dataset_table(found: Mapping[str, Any]) -> Table:
         words = f"{value:,}" if isinstance(value, int) else value or "unknown"
         table.add_row(name.replace("_dim", " dimensions"), Text(words))
     table.add_row("rows that end for good", f"{100 * found['terminal_share']:.2f}%")
-    for name, label in (("returns", "return"), ("lengths", "length"), ("scores", "D4RL score")):
+    statistics = {"returns": "return", "lengths": "length", "scores": results.D4RL_SCORE}
+    for name, label in statistics.items():
         if found[name] is not None:
             table.add_section()
             for statistic, value in found[name].items():
@@ -136,37 +131,6 @@ def plan_table(states: Mapping[Planned, State]) -> Table:
     return table
 
 
-def learning_curve(
-    evaluations: pd.DataFrame, title: str, file: Path, steps: str = "environment steps"
-) -> None:
-    """A picture: every seed's evaluations, their mean and the paper's interval."""
-    # The object interface of matplotlib: no global state, no screen needed.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    curves = per_seed(evaluations)
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for seed, curve in curves.items():
-        known = curve.dropna()
-        axes.plot(known.index, known, linewidth=1, alpha=0.55, label=f"seed {seed}")
-    common = curves.dropna()
-    if curves.shape[1] > 1 and len(common):
-        mean = common.mean(axis=1)
-        interval = 1.96 / np.sqrt(curves.shape[1]) * common.std(axis=1)
-        axes.fill_between(
-            common.index, mean - interval, mean + interval, color="black", alpha=0.12, linewidth=0
-        )
-        axes.plot(common.index, mean, color="black", linewidth=2, label="mean ± 1.96 sd/√n")
-    axes.set(title=title, xlabel=steps, ylabel="evaluation return")
-    axes.grid(alpha=0.25)
-    axes.margins(x=0.01)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", ncols=2)
-    figure.savefig(file, dpi=150)
-
-
 # -- the whole report ----------------------------------------------------------------------------
 
 
@@ -185,13 +149,13 @@ class Report:
     def markdown(self) -> str:
         """Every table on one page, and what is missing."""
         written = "`td7 report` writes this page; every number is that of the run folders."
-        ran = "\n".join(f"- {tables.markdown(line)}" for line in machines(self.findings))
+        ran = "\n".join(f"- {formats.markdown(line)}" for line in machines(self.findings))
         parts = [TITLE, f"{self.summary} {written}", ran]
         for table in self.tables:
-            title = tables.markdown(table.title)
-            parts += [f"## {title}", tables.markdown(table.caption), tables.as_markdown(table)]
+            title = formats.markdown(table.title)
+            parts += [f"## {title}", formats.markdown(table.caption), formats.as_markdown(table)]
         if self.findings.notes:
-            lines = "\n".join(f"- {tables.markdown(note)}" for note in self.findings.notes)
+            lines = "\n".join(f"- {formats.markdown(note)}" for note in self.findings.notes)
             parts += ["## What is missing", lines]
         return "\n\n".join(parts) + "\n"
 
@@ -207,8 +171,8 @@ class Report:
             if match[2] not in by_name:
                 raise unknown("table of the report", match[2], by_name)
             found = by_name[match[2]]
-            caption = f"{tables.markdown(found.caption)}\n\n" if match[3] else ""
-            return f"{match[1]}\n{caption}{tables.as_markdown(found)}\n{match[4]}"
+            caption = f"{formats.markdown(found.caption)}\n\n" if match[3] else ""
+            return f"{match[1]}\n{caption}{formats.as_markdown(found)}\n{match[4]}"
 
         if not text or text.startswith(TITLE):
             return self.markdown
@@ -245,9 +209,9 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
     }
     for table in report.tables:
         texts |= {
-            out / "tables" / f"{table.name}.csv": tables.as_csv(table),
-            out / "tables" / f"{table.name}.md": tables.as_markdown(table) + "\n",
-            out / "tables" / f"{table.name}.tex": tables.as_latex(table),
+            out / "tables" / f"{table.name}.csv": formats.as_csv(table),
+            out / "tables" / f"{table.name}.md": formats.as_markdown(table) + "\n",
+            out / "tables" / f"{table.name}.tex": formats.as_latex(table),
         }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

@@ -1,8 +1,9 @@
 """Run folders as results: what was run, what came of it, and what is missing."""
 
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ LARGEST_VIDEO, ALL_VIDEOS = 4_000_000, 40_000_000  # bytes
 ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
 D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
 D4RL_SCORE = "D4RL score"
+# What a mean over seeds should not depend on: said of runs that are pooled all the same.
+MEASURED_BY = ("evaluation_episodes", "precision", "gymnasium", "mujoco")
 D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files
 
 
@@ -37,9 +40,10 @@ class Result:
     folder: Path
     study: str
     label: str  # of the row, as the paper prints it
-    where: str  # a task's id, or a dataset's name
+    asked: str  # a task's id, or a dataset's name
+    where: str  # the same, with how the task was made; what runs share that can be compared
     place: str  # the same; with machine and number of seeds, where a study is about those
-    task: str
+    task: Task
     data: str  # where given data come from; "" if the run collected its own
     seeds: tuple[int, ...]  # that have evaluations
     steps: int  # that were asked for
@@ -49,6 +53,7 @@ class Result:
     learning_seconds: float | None  # of a step, all seeds together, once under way; as timed
     finished: bool  # every seed has its last evaluation
     config: Mapping[str, Any]
+    changed: tuple[str, ...]  # name=value of hyperparameters that are not its row's
     notes: tuple[str, ...]  # what is not as it should be
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
 
@@ -57,8 +62,23 @@ class Result:
         return f"{self.study}: {self.label} on {self.place}"
 
     @property
+    def title(self) -> str:
+        """The place for people, who must not take data for D4RL's."""
+        return self.place if self.data in ("", D4RL) else f"{self.place} ({self.data})"
+
+    @property
+    def suite(self) -> str:
+        """What it is averaged with: tasks of one version that are made alike, data of one origin.
+
+        v4 and v5 of a task have other returns under nearly the same name.
+        """
+        number = self.task.name.partition("-v")[2]
+        made = _with_kwargs(f"v{number}" if number else "unversioned", self.task)
+        return made if self.data in ("", D4RL) else f"{made}, {self.data}"
+
+    @property
     def quantity(self) -> str:
-        return D4RL_SCORE if self.data and score(self.task, 0.0) is not None else "return"
+        return D4RL_SCORE if self.data and score(self.task.id, 0.0) is not None else "return"
 
     @property
     def counted(self) -> str:
@@ -120,8 +140,8 @@ def read(folders: Sequence[Path]) -> Findings:
     for folder in folders:
         if not folder.exists():
             raise InputError(f"{folder} does not exist")
-        found = list(_run_folders(folder))
-        if not found and not any(_study_folders(folder)):
+        found, studies = _folders(folder)
+        if not found and not studies:
             raise InputError(
                 f"{folder} holds no runs: it has neither a config.json nor folders that have one"
             )
@@ -130,7 +150,7 @@ def read(folders: Sequence[Path]) -> Findings:
                 results.append(read_run(path))
             except (InputError, ValueError) as error:
                 notes.append(f"{path}: left out: {one_line(error)}")
-        for path in _study_folders(folder):
+        for path in studies:
             notes += missing(path, results)
     results = _with_videos(_pooled(sorted(results, key=_place_in_paper), notes), notes)
     notes += [f"{result.name}: {note}" for result in results for note in result.notes]
@@ -140,22 +160,17 @@ def read(folders: Sequence[Path]) -> Findings:
     return Findings(tuple(results), tuple(dict.fromkeys(notes)))
 
 
-def _run_folders(folder: Path) -> Iterator[Path]:
-    """In the order of their names; what is inside of a run folder is not looked at."""
+def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Of runs and of studies, by name; what is inside of a run folder is not looked at."""
+    found: tuple[list[Path], list[Path]] = [], []
     for path, names, files in os.walk(folder):
         names.sort()
         if "config.json" in files:
             names.clear()
-            yield Path(path)
-
-
-def _study_folders(folder: Path) -> Iterator[Path]:
-    for path, names, files in os.walk(folder):
-        names.sort()
-        if "config.json" in files:
-            names.clear()
+            found[0].append(Path(path))
         elif "study.json" in files:
-            yield Path(path)
+            found[1].append(Path(path))
+    return found
 
 
 def missing(out: Path, results: Sequence[Result]) -> list[str]:
@@ -163,7 +178,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
     request = read_request(out)
     if request is None:
         return []
-    begun = {(r.label, r.where): r for r in results if out in r.folder.parents}
+    begun = {(r.label, r.asked): r for r in results if out in r.folder.parents}
     failed = failures(out)
     lines = [f"{request.name}: {name} failed: {error}" for name, error in failed.items()]
     chosen = known(request.name)
@@ -200,16 +215,20 @@ def read_run(folder: Path) -> Result:
     config = runs.read_config(folder)
     try:
         given = config.get("dataset")
-        task = str(config["task"]["id"])
+        task = Task(str(config["task"]["id"]), dict(config["task"].get("kwargs", {})))
         seeds, steps = tuple(int(seed) for seed in config["seeds"]), int(config["steps"])
         every = int(config["evaluate_every"])
         if min(steps, every) < 1:
             raise ValueError(f"steps {steps}, evaluate_every {every}")
-        study, label, notes = _row(config)
-        where, data = _origin(given) if given else (task, "")
-    except (KeyError, TypeError, ValueError) as error:
+        study, label, changed = _row(config)
+        asked, data = _origin(given) if given else (task.id, "")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
-    curves = _curves(folder, config, task if data else "", notes)
+    notes = [f"differs from its row: {', '.join(changed)}"] if changed else []
+    if config.get("variant") and label not in known(study).rows:
+        notes.append(f"{study} has no row {label!r}")
+    where = _where(asked, data, task)
+    curves = _curves(folder, config, task.id if data else "", notes)
     finished, counted = False, "updates" if data else "steps"
     if curves is None:
         notes.append(f"no evaluation yet, of {steps:,} {counted}")
@@ -224,12 +243,13 @@ def read_run(folder: Path) -> Result:
             notes.append(f"unfinished: at {curves.steps[-1]:,} of {steps:,} {counted}")
         if len(curves.seeds) == 1:
             notes.append("one seed: no interval and no test")
-    if data and score(task, 0.0) is None:
-        notes.append(f"returns, since {task} has no D4RL score")
+    if data and score(task.id, 0.0) is None:
+        notes.append(f"returns, since {task.id} has no D4RL score")
     return Result(
         folder,
         study,
         label,
+        asked,
         where,
         _setting(where, config) if known(study).times_machines else where,
         task,
@@ -241,29 +261,42 @@ def read_run(folder: Path) -> Result:
         *(_seconds(folder, config, notes) if finished else (None, None)),
         finished,
         config,
+        changed,
         tuple(notes),
     )
+
+
+def _where(asked: str, data: str, task: Task) -> str:
+    """With the task where a dataset's name does not tell it, and with what the task is made with.
+
+    D4RL's names stand for v4: its tasks are Gymnasium's v2, of which v4 is the one still made.
+    """
+    names = (task.id.lower(), task.id.lower().removesuffix("-v4"))
+    told = not data or asked.lower().startswith(names)
+    return _with_kwargs(asked if told else f"{asked} on {task.id}", task)
+
+
+def _with_kwargs(name: str, task: Task) -> str:
+    """As `--env-kwargs` takes them, in the order of their names."""
+    given = (f"{key}={json.dumps(task.kwargs[key], sort_keys=True)}" for key in sorted(task.kwargs))
+    return f"{name} ({', '.join(given)})" if task.kwargs else name
 
 
 def _seeds(numbers: Sequence[str]) -> str:
     return f"seed {numbers[0]} is" if len(numbers) == 1 else f"seeds {', '.join(numbers)} are"
 
 
-def _row(config: Mapping[str, Any]) -> tuple[str, str, list[str]]:
-    """A run's study and label; what it changes beyond them is in its label, or said."""
+def _row(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """A run's study and label, and what it changes beyond them."""
     study, _, label = (config.get("variant") or "").partition("/")
     offline = bool(config.get("dataset"))
     algorithm = str(config["algorithm"])
     row = known(study).rows.get(label)
     if study:
-        notes = [] if row else [f"{study} has no row {label!r}"]
-        own = row.settings if row else {}
-        changed = _changed(config, own, offline) if row else []
-        notes += [f"differs from its row: {', '.join(changed)}"] if changed else []
-        return study, label, notes
+        return study, label, tuple(_changed(config, row.settings, offline) if row else ())
     study = OFFLINE if offline else ONLINE
     label = ", ".join([paper_name(study, algorithm), *_changed(config, {}, offline)])
-    return study, label, []
+    return study, label, ()
 
 
 def paper_name(study: str, algorithm: str) -> str:
@@ -350,6 +383,11 @@ def _curves(
         return None
 
 
+def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The mean return of every evaluation: a row a step, a column a seed."""
+    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
+
+
 def _values(folder: Path, curves: Aligned, notes: list[str]) -> NDArray[np.float64] | None:
     """[seeds, evaluations]: the last `policy_value` that was recorded up to each evaluation."""
     rows = _table(folder / "metrics.csv", ("seed", "step", "policy_value"), notes)
@@ -404,7 +442,7 @@ def machine_of(config: Mapping[str, Any]) -> str:
     hardware = config.get("hardware")
     if not isinstance(hardware, Mapping):
         return "unknown"
-    parts = [str(hardware[n]) for n in ("gpu", "cpu") if hardware.get(n)]
+    parts = [str(hardware["gpu"])] if hardware.get("gpu") else []
     if hardware.get("cores"):
         parts.append(f"{hardware['cores']} cores")
     return ", ".join(parts) or "unknown"
@@ -418,25 +456,55 @@ def _setting(where: str, config: Mapping[str, Any]) -> str:
 # -- several runs --------------------------------------------------------------------------------
 
 
-def _place_in_paper(result: Result) -> tuple[int, int, int, str]:
-    chosen = known(result.study)
-    orders: tuple[tuple[str, Sequence[str]], ...] = (
-        (result.study, list(STUDIES)),
-        (result.label, list(chosen.rows)),
-        (result.place, chosen.datasets or chosen.tasks),
+def places(results: Sequence[Result]) -> list[str]:
+    """Of one study's results: in the paper's order, then as they come."""
+    found = dict.fromkeys(result.place for result in results)
+    order = _paper_places(results[0].study) if results else ()
+    return sorted(found, key=lambda place: _rank(place, order))
+
+
+def suites(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Those that may be averaged, as they come."""
+    names = dict.fromkeys(result.suite for result in results)
+    return {name: [r for r in results if r.suite == name] for name in names}
+
+
+def _paper_places(study: str) -> Sequence[str]:
+    return known(study).datasets or known(study).tasks
+
+
+def _rank(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _place_in_paper(result: Result) -> tuple[int, int, int, str, bool, int]:
+    """Of runs of the same row and place, the first is one that is as its row says."""
+    return (
+        _rank(result.study, list(STUDIES)),
+        _rank(result.label, list(known(result.study).rows)),
+        _rank(result.place, _paper_places(result.study)),
+        f"{result.label} {result.place}",
+        result.curves is None,
+        len(result.changed),
     )
-    numbers = [o.index(name) if name in o else len(o) for name, o in orders]
-    return numbers[0], numbers[1], numbers[2], f"{result.label} {result.place}"
 
 
 def _pooled(results: Sequence[Result], notes: list[str]) -> list[Result]:
-    """Runs of the same row and place as one; of a seed that several have the first, and a note."""
+    """Runs of the same row and place as one; of a seed that several have the first, and a note.
+
+    A run that learned something else is left out, and that is said. One that was only measured
+    otherwise is pooled, and that is said.
+    """
     found: dict[tuple[str, str, str], Result] = {}
     for result in results:
         key = (result.study, result.label, result.place)
         first = found.get(key)
         if first is None:
             found[key] = result
+            continue
+        other = _unlike(_learned(first), _learned(result))
+        if other:
+            notes.append(f"{result.name}: {result.folder} left out: unlike {first.folder}: {other}")
             continue
         same = [str(seed) for seed in result.seeds if seed in first.seeds]
         new = [seed for seed in result.seeds if seed not in first.seeds]
@@ -452,6 +520,24 @@ def _pooled(results: Sequence[Result], notes: list[str]) -> list[Result]:
         except ValueError as error:
             notes.append(f"{result.name}: {result.folder} left out: {one_line(error)}")
     return list(found.values())
+
+
+def _learned(result: Result) -> dict[str, Any]:
+    """What makes two runs two experiments."""
+    given = result.config.get("dataset") or {}
+    data = {"sha256": given["sha256"]} if "sha256" in given else {}
+    return {"task": result.task.id, **data, **result.config.get("hyperparameters", {})}
+
+
+def _measured(result: Result) -> dict[str, Any]:
+    known_ = {**result.config, **(result.config.get("versions") or {})}
+    return {name: known_[name] for name in MEASURED_BY if name in known_}
+
+
+def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """What differs, of what both know of; "" if nothing."""
+    other = [name for name in a if name in b and a[name] != b[name]]
+    return ", ".join(f"{name} {a[name]} and {b[name]}" for name in other)
 
 
 def _of_seeds(result: Result, seeds: Sequence[int]) -> Result:
@@ -504,7 +590,9 @@ def _pool(a: Result, b: Result) -> Result:
             if part.curves is not None and part.values is not None
         ]
         values = np.concatenate(parts)
+    other = _unlike(_measured(a), _measured(b))
     told = f"seeds of {a.folder} and of {b.folder} are pooled"
+    told += f", though they differ: {other}" if other else ""
     seconds = None if a.seconds is None or b.seconds is None else a.seconds + b.seconds
     pair = (a.learning_seconds, b.learning_seconds)  # one run after the other
     slower = None if pair[0] is None or pair[1] is None else pair[0] + pair[1]

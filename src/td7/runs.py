@@ -2,6 +2,7 @@
 
 import csv
 import fcntl
+import hashlib
 import importlib.metadata
 import io
 import json
@@ -11,6 +12,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +25,7 @@ EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 FINISHED = "finished.json"
 ERROR = "error.txt"
+IN_USE = "is in use by another td7 process"  # a run folder, for one who comes second
 
 
 Keep = Callable[[int, int, int], bool]  # of a row's first three columns
@@ -90,10 +93,11 @@ class Table:
 class RunFolder:
     """One run's files. Only one process at a time may write to it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, scored: bool) -> None:
         self.path = path
+        evaluations = (*EVALUATIONS, "score") if scored else EVALUATIONS
         self.tables = {
-            "evaluations": Table(path / "evaluations.csv", EVALUATIONS),
+            "evaluations": Table(path / "evaluations.csv", evaluations),
             "episodes": Table(path / "episodes.csv", EPISODES),
         }
         try:
@@ -104,7 +108,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise InputError(f"{path} is in use by another td7 process") from None
+            raise InputError(f"{path} {IN_USE}") from None
 
     def add_metrics(self, names: Sequence[str]) -> None:
         """The table of these."""
@@ -226,7 +230,18 @@ def versions() -> dict[str, str]:
     """What a result depends on besides its config."""
     packages = ("torch", "numpy", "gymnasium", "mujoco")
     found = {name: importlib.metadata.version(name) for name in packages}
-    return {"td7": __version__, "python": platform.python_version(), **found}
+    own = {"td7": __version__, "source": source(), "python": platform.python_version()}
+    return {**own, **found}
+
+
+@cache
+def source() -> str:
+    """Tells this program from an edited one of the same version: a digest of its Python files."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def command() -> str:

@@ -26,6 +26,7 @@ from td7.types import Float32
 
 FORMAT = 2
 KEPT = 2  # snapshots: the newest, and one to fall back on
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # what a damaged manifest may raise
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,16 @@ class Snapshots:
         self.folder = folder
         self._warn = warn
         self._shards: dict[str, Seal] = {}  # those that the next snapshot builds on
+        self._damaged: list[int] = []  # newer than the one that was loaded
 
     def save(
         self, tensors: Mapping[str, Tensor], members: Mapping[str, Any], replay: Replay
     ) -> Path:
         """Writes a new snapshot, verifies it, and removes what it makes superfluous."""
         self.folder.mkdir(exist_ok=True)
+        for damaged in self._damaged:  # the run goes on without them
+            self._set_aside(damaged)
+        self._damaged = []
         trusted = set(self._shards)
         shards = {
             # Rows that all members share are the dataset's, which is there to be read again.
@@ -89,19 +94,16 @@ class Snapshots:
         return bool(self._numbers())
 
     def load(self) -> Snapshot | None:
-        """The newest good snapshot, or nothing if none was ever finished."""
+        """The newest good snapshot, or nothing if none was ever finished; it changes no file."""
         faults = []
+        self._damaged = []
         for number in sorted(self._numbers(), reverse=True):
             folder = self.folder / f"{number:06d}"
             if fault := self._fault(folder):
                 faults.append(f"{folder.name}: {fault}")
                 self._warn(f"snapshot {folder.name} is damaged ({fault}); trying the one before")
+                self._damaged.append(number)
                 continue
-            for other in [n for n in self._numbers() if n > number]:
-                damaged = self.folder / f"{other:06d}"
-                aside = self.folder / f"damaged-{damaged.name}"
-                shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
-                damaged.rename(aside)
             members = json.loads((folder / "members.json").read_text())
             tensors = safetensors.torch.load_file(folder / "state.safetensors")
             shards: dict[str, list[str]] = members.pop("shards")
@@ -112,6 +114,12 @@ class Snapshots:
         if faults:
             raise RunError(f"no usable snapshot in {self.folder}: {'; '.join(faults)}")
         return None
+
+    def _set_aside(self, number: int) -> None:
+        damaged = self.folder / f"{number:06d}"
+        aside = self.folder / f"damaged-{damaged.name}"
+        shutil.rmtree(aside, ignore_errors=True)  # of an earlier time
+        damaged.rename(aside)
 
     def rows(self, snapshot: Snapshot, seed: int) -> list[Float32]:
         """The replay's rows of a seed in parts, oldest first; the last ends at the newest row."""
@@ -146,7 +154,7 @@ class Snapshots:
         """What is wrong with a snapshot, or nothing; `trusted` files are not read again."""
         try:
             seals = _manifest(folder)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             return f"manifest.json: {type(error).__name__}: {error}"
         faults = (
             seal.fault(self.folder / name) for name, seal in seals.items() if name not in trusted
@@ -156,11 +164,14 @@ class Snapshots:
     def _prune(self) -> None:
         """Removes all but the newest snapshots, and files that none of them names."""
         keep = sorted(self._numbers())[-KEPT:]
-        named = {
-            self.folder / name
-            for number in keep
-            for name in _manifest(self.folder / f"{number:06d}")
-        }
+        named: set[Path] = set()
+        for number in keep:
+            try:
+                named.update(
+                    self.folder / name for name in _manifest(self.folder / f"{number:06d}")
+                )
+            except UNREADABLE:  # the older one: that just written was read back
+                self._set_aside(number)
         for path in self.folder.iterdir():
             obsolete = path.name.isdigit() and int(path.name) not in keep
             if obsolete or path.suffix == ".tmp":

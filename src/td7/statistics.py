@@ -15,6 +15,8 @@ from scipy import stats
 
 SCORES = ("seeds", "tasks")
 CURVES = ("evaluations",), ("seeds", "evaluations")
+LEVEL = 0.05  # of significance, the paper's
+RESAMPLES = 2000  # of a bootstrap
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,12 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     return float(stats.spearmanr(x, y).statistic)
 
 
-def highlighted(samples: Mapping[str, Sample], level: float = 0.05) -> set[str]:
+def highlighted(samples: Mapping[str, Sample]) -> set[str]:
     """The names a table of the paper highlights: the highest mean, and all not significantly worse.
 
     Tables 1 and 2: "not statistically significantly worse than the highest performance (according
     to a Welch's t-test with significance level 0.05)". *Worse* is one-sided, half of `welch`: so
-    123 of 125 printed entries come out (Hopper at 1M: TD3 and TD3+OFE are no worse, yet plain);
-    two-sided, five would not.
+    all but two of 125 printed entries come out; two-sided, all but five.
     """
     if not samples:
         raise ValueError("nothing to highlight: no samples")
@@ -85,7 +86,7 @@ def highlighted(samples: Mapping[str, Sample], level: float = 0.05) -> set[str]:
         if len(samples) > 1 and not np.isfinite(sample.sd):
             raise ValueError(f"{name}: {sample.n} seed, sd {sample.sd}; Welch's test needs two")
     best = max(samples.values(), key=lambda sample: sample.mean)
-    return {name for name, sample in samples.items() if _worse(sample, best) >= level}
+    return {name for name, sample in samples.items() if _worse(sample, best) >= LEVEL}
 
 
 def _worse(sample: Sample, best: Sample) -> float:
@@ -105,12 +106,10 @@ def iqm(scores: ArrayLike) -> float:
     return float(_iqm(_numbers("scores", scores, SCORES)))
 
 
-def iqm_interval(
-    scores: ArrayLike, resamples: int = 2000, *, random: np.random.Generator
-) -> Interval:
+def iqm_interval(scores: ArrayLike, random: np.random.Generator) -> Interval:
     """95% of `iqm`: percentiles of a bootstrap that draws each task's seeds anew."""
     given = _numbers("scores", scores, SCORES)
-    return _percentiles(_iqm(_resampled("scores", given, resamples, random)))
+    return _percentiles(_iqm(_resampled("scores", given, random)))
 
 
 def _iqm(scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,12 +127,11 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def probability_of_improvement_interval(
-    a: ArrayLike, b: ArrayLike, resamples: int = 2000, *, random: np.random.Generator
+    a: ArrayLike, b: ArrayLike, random: np.random.Generator
 ) -> Interval:
     """95% of it: percentiles of a bootstrap that draws each task's seeds of a and of b anew."""
     x, y = _pair("a", a, "b", b)
-    drawn = _resampled("a", x, resamples, random), _resampled("b", y, resamples, random)
-    return _percentiles(_improvement(*drawn))
+    return _percentiles(_improvement(_resampled("a", x, random), _resampled("b", y, random)))
 
 
 def _improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -143,15 +141,13 @@ def _improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _resampled(
-    what: str, scores: NDArray[np.float64], resamples: int, random: np.random.Generator
+    what: str, scores: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.float64]:
     """[resamples, seeds, tasks]: of every task as many seeds as there are, with replacement."""
     seeds, tasks = scores.shape
     if seeds < 2:
         raise ValueError(f"{what}: one seed has no interval; it needs two")
-    if resamples < 1:
-        raise ValueError(f"{resamples} resamples; at least one is needed")
-    drawn = random.integers(seeds, size=(resamples, seeds, tasks))
+    drawn = random.integers(seeds, size=(RESAMPLES, seeds, tasks))
     return np.asarray(scores[drawn, np.arange(tasks)])
 
 
@@ -173,25 +169,16 @@ def normalised(scores: ArrayLike, baseline: ArrayLike) -> Sample:
     return Sample.of(_ratios(x, reference).mean(axis=1))
 
 
-@dataclass(frozen=True)
-class PercentLoss:
-    """In percent of the reference; negative where the variant is better."""
-
-    tasks: tuple[Sample, ...]
-    overall: Sample  # of the seeds' means over tasks
-
-
-def percent_loss(reference: ArrayLike, variant: ArrayLike) -> PercentLoss:
-    """100 (1 - variant / mean of the reference), of every task and its mean over tasks.
+def percent_loss(reference: ArrayLike, variant: ArrayLike) -> Sample:
+    """100 (1 - variant / mean of the reference), the mean over tasks; negative where it is better.
 
     The paper's Figure "Mean Percent Loss". The reference counts as exact: its mean has no share in
-    the intervals. `overall` averages row i of [seeds, tasks] over tasks first, so its interval
+    the interval. Row i of [seeds, tasks] is averaged over tasks first, so the interval
     is that of as many numbers as there are seeds. The paper does not say so; its printed intervals
     scatter around those of independent tasks as ten such numbers would.
     """
     y, x = _pair("reference", reference, "variant", variant)
-    loss = 100 * (1 - _ratios(x, y.mean(axis=0)))
-    return PercentLoss(tuple(Sample.of(task) for task in loss.T), Sample.of(loss.mean(axis=1)))
+    return Sample.of(100 * (1 - _ratios(x, y.mean(axis=0))).mean(axis=1))
 
 
 def _ratios(x: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -215,13 +202,8 @@ def smoothed(curve: ArrayLike, window: int = 10) -> NDArray[np.float64]:
     return np.stack(means, axis=-1)
 
 
-def time_to_reach(steps: Sequence[int], curve: ArrayLike, score: float) -> int | None:
-    """The step of the first evaluation at or above the score; None if there is none."""
-    return times_to_reach(steps, [_numbers("curve", curve, ("evaluations",))], score)[0]
-
-
 def times_to_reach(steps: Sequence[int], curves: ArrayLike, score: float) -> tuple[int | None, ...]:
-    """`time_to_reach` of every seed of [seeds, evaluations]."""
+    """Of every seed the step of the first evaluation at or above the score; None if none is."""
     given = _numbers("curves", curves, ("seeds", "evaluations"))
     if len(steps) != given.shape[1]:
         raise ValueError(f"{len(steps)} steps, but {given.shape[1]} evaluations")

@@ -209,7 +209,7 @@ class StepperPool(Stepper):
         lines = RawArray(c_int64, processes * LINE)
         self._lines = _shared(lines, np.int64).reshape(processes, LINE)
         self._spins = spins
-        script = Script.current()
+        script = Script.current(task)
         given = []
         for i in range(processes):
             share = slice(i, None, processes)

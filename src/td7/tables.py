@@ -3,27 +3,27 @@
 What a study's tables are is in VIEWS; every view is the same function for all studies.
 """
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from td7 import paper
-from td7.results import D4RL, D4RL_SCORE, Result, known, machine_of
+from td7.results import D4RL_SCORE, Result, known, machine_of, places, suites
 from td7.statistics import (
+    Interval,
     Sample,
     drops,
     highlighted,
     iqm,
     iqm_interval,
+    normalised,
     percent_loss,
     probability_of_improvement,
+    probability_of_improvement_interval,
     rank_correlation,
     times_to_reach,
     welch,
@@ -34,8 +34,7 @@ from td7.studies.design import PERCENT_LOSS_LABELS
 DROP_PERCENTS = (10, 25, 50)
 DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
 FEWEST_RANKED = 3  # rows whose order can be compared
-REACHED = "TD3"  # the row of the paper whose scores others are timed to
-TOTAL = "Total"  # a column of the offline table
+BASELINE = "TD3"  # the row whose scores others are timed to, and measured by
 
 Value = str | int | float | bool | None
 
@@ -81,19 +80,22 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     del notes
     both: dict[int, dict[tuple[str, str], tuple[Sample, Sample]]] = {}
     for step in steps_shown(study, results):
-        here, there = _samples(results, step), printed(study.table, step)
+        here, there = _samples(results, step), paper.printed(study.table, step)
         both[step] = {key: (there[key], s) for key, s in here.items() if key in there}
     step = max(both, key=lambda step: (len(both[step]), step), default=0)
     found = both.get(step, {})
     if not found:
         return None
-    places = [p for p in _places(study, results) if any(p == place for _, place in found)]
+    columns = [p for p in places(results) if any(p == place for _, place in found)]
     spec = ".1f" if study.datasets else ".0f"
     lines = []
     for label in dict.fromkeys(label for label, _ in found):
-        for i, whose in enumerate(("paper", "here")):
-            samples = [found[label, p][i] if (label, p) in found else None for p in places]
-            lines.append(_line((f"{label}, {whose}",), [Cell(_said(s, spec)) for s in samples]))
+        cells = []
+        for place in columns:
+            there, here = found.get((label, place), (None, None))
+            text = f"{_said(here, spec)} ({_said(there, spec)})" if here else _said(None, spec)
+            cells.append(Cell(text))
+        lines.append(_line((label,), cells))
     records = [
         {
             "study": study.name,
@@ -110,8 +112,11 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     ]
     counts = sorted({here.n for _, here in found.values()})
     seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    caption = "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval."
-    header = (f"{step:,} {study.counted}, {seeds} seed{'s' * (counts[-1] > 1)}", *places)
+    caption = (
+        "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval; in brackets the paper's."
+    )
+    each = f"{seeds} seed{'s' * (counts[-1] > 1)}"
+    header = (f"{step:,} {study.counted}, {each} (paper)", *columns)
     title = f"Beside the paper's: {study.title}"
     return _table(study, "headline", title, caption, header, lines, records)
 
@@ -119,14 +124,14 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
 def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
     """Mean ± interval of every row and place, the paper's beside, at the paper's steps."""
     del notes
-    places = _places(study, results)
+    at = {place: next(r for r in results if r.place == place) for place in places(results)}
     has_total = bool(study.datasets) and _has_total(study, results)
-    columns = [*places, *([TOTAL] if has_total else [])]
+    columns = [*at, *([paper.TOTAL] if has_total else [])]
     records: list[Mapping[str, Value]] = []
     lines: list[tuple[Cell, ...]] = []
     for step in steps_shown(study, results):
         here = _samples(results, step)
-        there = printed(study.table, step)
+        there = paper.printed(study.table, step)
         if has_total:
             here |= _totals(study, here)
         best = {column: _best(here, column) for column in columns}
@@ -143,9 +148,9 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                         "group": _group(study, label),
                         "row": label,
                         "place": column,
-                        "data": _data(results, column),
+                        "data": at[column].data if column in at else "",
                         "step": step,
-                        "quantity": _quantity(results, column),
+                        "quantity": at[column].quantity if column in at else D4RL_SCORE,
                         "seeds": found.here.n,
                         "mean": found.here.mean,
                         "interval": _number(found.here.interval),
@@ -180,21 +185,30 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     ),
                     _line((*head, "difference"), [Cell(found.words) for found in row.values()]),
                 ]
-    returns = [place for place in places if _quantity(results, place) == "return"]
-    quantity = "return" if returns == places else "D4RL's score"
+    returns = [place for place, result in at.items() if result.quantity == "return"]
+    quantity = "return" if returns == list(at) else "D4RL's score"
     caption = (
         f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
         "over seeds). Bold: not significantly worse than the column's best (Welch's test, "
         "one-sided, 0.05), among the rows that are there. Difference: from the paper's mean, and "
-        "the p-value of Welch's test, two-sided. Student's wider interval is in the CSV file."
+        "the p-value of Welch's test, two-sided." + _student(records)
     )
-    collected = [place for place in places if _data(results, place) not in ("", D4RL)]
+    collected = [result.title for result in at.values() if result.title != result.place]
     if collected:
-        caption += f" Not D4RL's data: {', '.join(_titled(results, p) for p in collected)}."
-    if returns and returns != places:
+        caption += f" Not D4RL's data: {', '.join(collected)}."
+    if returns and returns != list(at):
         caption += f" Returns, since their tasks have no score: {', '.join(returns)}."
-    header = (study.counted, "row", "", *(_titled(results, column) for column in columns))
+    titles = [at[column].title if column in at else column for column in columns]
+    header = (study.counted, "row", "", *titles)
     return _table(study, "scores", study.title, caption, header, lines, records)
+
+
+def _student(records: Sequence[Mapping[str, Value]]) -> str:
+    """How much wider Student's interval is than the paper's: a number of the seeds alone."""
+    counts = sorted({int(str(record["seeds"])) for record in records} - {1}, reverse=True)
+    samples = [Sample(0.0, 1.0, n) for n in counts]
+    wider = [f"{s.student / s.interval:.2f} times as wide with {s.n} seeds" for s in samples]
+    return f" Student's (in the CSV file) is {', '.join(wider)}." if wider else ""
 
 
 @dataclass(frozen=True)
@@ -241,7 +255,7 @@ def _totals(study: Study, here: Mapping[tuple[str, str], Sample]) -> dict[tuple[
         if len(parts) == len(study.datasets):
             sd = float(np.sqrt(sum(part.sd**2 for part in parts)))
             n = min(part.n for part in parts)
-            found[label, TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
+            found[label, paper.TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
     return found
 
 
@@ -255,7 +269,9 @@ def _best(samples: Mapping[tuple[str, str], Sample], column: str) -> set[str]:
 def steps_shown(study: Study, results: Sequence[Result]) -> list[int]:
     """The paper's steps that a run has, the last of finished runs, and one that the others have."""
     evaluated = [set(r.curves.steps) for r in results if r.curves]
-    wanted = {step for step in paper_steps(study) if any(step in steps for steps in evaluated)}
+    wanted = {
+        step for step in paper.steps(study.table) if any(step in steps for steps in evaluated)
+    }
     wanted |= {r.last for r in results if r.finished and r.last is not None}
     others = [steps for steps in evaluated if not steps & wanted]
     if others:
@@ -264,75 +280,34 @@ def steps_shown(study: Study, results: Sequence[Result]) -> list[int]:
     return sorted(wanted)
 
 
-# -- the paper's ---------------------------------------------------------------------------------
-
-
-@cache
-def _entries(family: str) -> dict[tuple[str, str, int], Sample]:
-    """(label, place, step): what the paper's tables of a family print; one has several steps."""
-    found = {}
-    names = [n for n in paper.TABLES if n.partition("_")[0] == family]
-    for name in names:
-        rows = paper.table(name)
-        if "environment" not in rows or "ci95" not in rows:
-            continue
-        for row in rows.to_dict("records"):
-            label = str(row.get("variant", row.get("algorithm")))
-            if "dataset" in row:
-                place, step = _dataset(str(row["environment"]), str(row["dataset"])), 1_000_000
-                mean = float(row["normalized_score"])
-            else:
-                place, step = f"{row['environment']}-v4", int(row["time_step"])
-                mean = float(row["mean"])
-            found[label, place, step] = Sample.printed(mean, float(row["ci95"]), paper.SEEDS)
-    return found
-
-
-def _dataset(environment: str, kind: str) -> str:
-    return TOTAL if environment == TOTAL else f"{environment}-{kind}-v2".lower()
-
-
-def _family(table: str) -> str:
-    return table.partition("_")[0]
-
-
-def printed(table: str, step: int) -> dict[tuple[str, str], Sample]:
-    """(label, place): what the paper has at a step, in the tables of the same study."""
-    entries = _entries(_family(table)) if table else {}
-    return {(label, place): s for (label, place, at), s in entries.items() if at == step}
-
-
-def paper_steps(study: Study) -> list[int]:
-    entries = _entries(_family(study.table)) if study.table else {}
-    return sorted({step for _, _, step in entries})
-
-
 # -- percent losses ------------------------------------------------------------------------------
 
 
 def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Every row's mean percent loss against the first, over the tasks that both have."""
+    """Every row's mean percent loss against the first, over the tasks of a suite both have."""
     reference = next(iter(study.rows), "")
     records: list[Mapping[str, Value]] = []
     lines = []
-    theirs = paper_steps(study)
-    for step in steps_shown(study, results):
-        by_row = _by_row(results, step)
+    theirs = paper.steps(study.table)
+    for step, (suite, own_results) in product(steps_shown(study, results), suites(results).items()):
+        by_row = _by_row(own_results, step)
         if reference not in by_row:
             if by_row:
-                notes.append(f"{study.name}: no percent losses at {step:,}: {reference} is missing")
+                what = f"at {step:,} over {suite}: {reference} is missing"
+                notes.append(f"{study.name}: no percent losses {what}")
             continue
         for label, own in by_row.items():
             if label == reference:
                 continue
             tasks = [task for task in by_row[reference] if task in own]
             if not tasks:
-                notes.append(f"{study.name}: {label} at {step:,}: no task that {reference} has")
+                what = f"{label} at {step:,} over {suite}: no task that {reference} has"
+                notes.append(f"{study.name}: {what}")
                 continue
             y = _matrix(by_row[reference], tasks, f"{study.name}: {reference}", notes)
             x = _matrix(own, tasks, f"{study.name}: {label}", notes)
             try:
-                overall = percent_loss(y, x).overall  # refuses an empty one
+                overall = percent_loss(y, x)  # refuses an empty one
             except ValueError as error:
                 notes.append(f"{study.name}: {label} at {step:,}: no percent loss: {error}")
                 continue
@@ -340,7 +315,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
             there = _printed_loss(study, label, tasks, paper_step)
             records.append(
                 {
-                    **_beside(study, label, reference, step, tasks),
+                    **_beside(study, label, reference, step, suite, tasks),
                     "seeds": overall.n,
                     "percent_loss": overall.mean,
                     "interval": _number(overall.interval),
@@ -349,7 +324,7 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     "paper_interval": _number(there.interval) if there else None,
                 }
             )
-            words = (f"{step:,}", _group(study, label), label, str(len(tasks)))
+            words = (f"{step:,}", _group(study, label), label, f"{len(tasks)} {suite}")
             when = f" at {paper_step:,}" if there and paper_step != step else ""
             numbers = (_said(overall, ".1f"), _said(there, ".1f") + when)
             lines.append(tuple(Cell(word) for word in (*words, *numbers)))
@@ -409,16 +384,12 @@ def _printed_loss(study: Study, label: str, tasks: Sequence[str], step: int) -> 
     if study.name == "design" and label in names and step == study.steps:
         if set(tasks) != set(study.tasks):
             return _loss_of_means(study, label, tasks, step)
-        rows = paper.table("design_percent_loss").to_dict("records")
-        (row,) = (row for row in rows if row["variant"] == names[label])
-        return Sample.printed(
-            float(row["mean_percent_loss_1M"]), float(row["ci95_range"]), paper.SEEDS
-        )
+        return paper.percent_losses()[names[label]]
     return _loss_of_means(study, label, tasks, step)
 
 
 def _loss_of_means(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
-    there = printed(study.table, step)
+    there = paper.printed(study.table, step)
     reference = next(iter(study.rows))
     if any((name, task) not in there for name in (label, reference) for task in tasks):
         return None
@@ -430,59 +401,77 @@ def _loss_of_means(study: Study, label: str, tasks: Sequence[str], step: int) ->
 
 
 def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Interquartile means over tasks, and how often a row beats the reference."""
+    """Means over the tasks of a suite, and how often a row beats the reference."""
     reference = _reference(study)
+    has_baseline = BASELINE in study.rows
     records: list[Mapping[str, Value]] = []
     lines = []
-    for step in steps_shown(study, results):
-        there = printed(study.table, step)
-        by_row = _by_row(results, step)
-        own_means = {t: np.mean(list(s.values())) for t, s in by_row.get(reference, {}).items()}
-        unit = {task: float(mean) for task, mean in own_means.items() if mean > 0}
-        unit |= {task: s.mean for (label, task), s in there.items() if label == reference}
+    for step, (suite, own_results) in product(steps_shown(study, results), suites(results).items()):
+        there = paper.printed(study.table, step)
+        by_row = _by_row(own_results, step)
         # D4RL's scores are shares already.
-        unit |= {r.place: 100.0 for r in results if r.quantity == D4RL_SCORE}
+        scored = {r.place: 100.0 for r in own_results if r.quantity == D4RL_SCORE}
+        unit = _means(reference, by_row, there) | scored
+        baseline = _means(BASELINE, by_row, there)
         for label, own in by_row.items():
             tasks = [task for task in own if task in unit]
             if not tasks:
                 continue
             x = _matrix(own, tasks, f"{study.name}: {label}", notes)
             if not x.size:
-                notes.append(f"{study.name}: {label} at {step:,}: no seed that all tasks have")
+                what = f"{label} at {step:,} over {suite}: no seed that all tasks have"
+                notes.append(f"{study.name}: {what}")
                 continue
             shares = x / np.array([unit[task] for task in tasks])
-            several = len(x) > 1
             random = np.random.default_rng(0)  # the same report again
             middle = iqm(shares)
-            ends = iqm_interval(shares, random=random) if several else None
+            ends = iqm_interval(shares, random) if len(x) > 1 else None
             mean = Sample.of(shares.mean(axis=1))
-            better = _improvement(by_row, label, reference, tasks, notes, study.name)
+            based = [task for task in tasks if task in baseline]
+            columns = [tasks.index(task) for task in based]
+            ratio = normalised(x[:, columns], [baseline[t] for t in based]) if based else None
+            better, better_ends = _improvement(study, by_row, label, tasks, random, notes)
             records.append(
                 {
-                    **_beside(study, label, reference, step, tasks),
+                    **_beside(study, label, reference, step, suite, tasks),
                     "seeds": len(x),
                     "iqm": middle,
                     "iqm_low": ends.low if ends else None,
                     "iqm_high": ends.high if ends else None,
                     "mean": mean.mean,
                     "interval": _number(mean.interval),
+                    "student_interval": _number(mean.student),
+                    "baseline": BASELINE if ratio else None,
+                    "baseline_tasks": len(based),
+                    "baseline_mean": ratio.mean if ratio else None,
+                    "baseline_interval": _number(ratio.interval) if ratio else None,
                     "probability_of_improvement": better,
+                    "probability_low": better_ends.low if better_ends else None,
+                    "probability_high": better_ends.high if better_ends else None,
                 }
             )
-            words = (f"{step:,}", label, str(len(tasks)), str(len(x)))
-            said = f"{middle:.3f} [{ends.low:.3f}, {ends.high:.3f}]" if ends else f"{middle:.3f}"
-            chance = "–" if better is None else f"{better:.2f}"
-            cells = (*words, said, _said(mean, ".3f"), chance)
-            lines.append(tuple(Cell(word) for word in cells))
+            fewer = f" on {len(based)}" if ratio and len(based) < len(tasks) else ""
+            words = (
+                *(f"{step:,}", label, f"{len(tasks)} {suite}", str(len(x))),
+                *(_between(middle, ends, ".3f"), _said(mean, ".3f")),
+                f"± {mean.student:.3f}" if np.isfinite(mean.student) else "–",
+                *([_said(ratio, ".2f") + fewer] if has_baseline else []),
+                _between(better, better_ends, ".2f"),
+            )
+            lines.append(tuple(Cell(word) for word in words))
     share = "100 points of D4RL's score" if study.datasets else f"the paper's {reference}"
+    multiples = f" Of {BASELINE}: the mean in multiples of {BASELINE}'s, likewise."
     caption = (
         f"In shares of {share} on the same task at the same step (where there is none, of "
         f"{reference}'s mean here): the interquartile mean over all "
-        "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew, and the mean "
-        "± the paper's interval. P: how often a seed of the row beats one of "
-        f"{reference}'s here, over the tasks that both have."
+        "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew; the mean "
+        f"± the paper's interval; ± Student's.{multiples if has_baseline else ''} P: how often a "
+        f"seed of the row beats one of {reference}'s here, over the tasks that both have, with 95% "
+        "of such a bootstrap. Tasks of different versions are never averaged."
     )
-    header = (study.counted, "row", "tasks", "seeds", "IQM", "mean", "P")
+    of_baseline = [f"of {BASELINE}"] if has_baseline else []
+    means = ("IQM", "mean", "Student", *of_baseline)
+    header = (study.counted, "row", "tasks", "seeds", *means, "P")
     title = f"Over all tasks: {study.title}"
     return _table(study, "aggregates", title, caption, header, lines, records)
 
@@ -492,22 +481,37 @@ def _reference(study: Study) -> str:
     return "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
 
 
+def _means(
+    label: str,
+    by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
+    there: Mapping[tuple[str, str], Sample],
+) -> dict[str, float]:
+    """place: the paper's mean of a row; where it has none, that of here, if it is positive."""
+    own = {place: float(np.mean(list(s.values()))) for place, s in by_row.get(label, {}).items()}
+    printed = {place: sample.mean for (name, place), sample in there.items() if name == label}
+    return {place: mean for place, mean in own.items() if mean > 0} | printed
+
+
 def _improvement(
+    study: Study,
     by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
     label: str,
-    reference: str,
     tasks: Sequence[str],
+    random: np.random.Generator,
     notes: list[str],
-    study: str,
-) -> float | None:
-    if reference not in by_row or label == reference:
-        return None
-    both = [task for task in tasks if task in by_row[reference]]
-    if not both:
-        return None
-    a = _matrix(by_row[label], both, f"{study}: {label}", notes)
-    b = _matrix(by_row[reference], both, f"{study}: {reference}", notes)
-    return probability_of_improvement(a, b) if a.size and b.size else None
+) -> tuple[float | None, Interval | None]:
+    """Of a row over the reference, and its interval, where there is something to draw."""
+    reference = _reference(study)
+    both = [task for task in tasks if task in by_row.get(reference, {})]
+    if not both or label == reference:
+        return None, None
+    a = _matrix(by_row[label], both, f"{study.name}: {label}", notes)
+    b = _matrix(by_row[reference], both, f"{study.name}: {reference}", notes)
+    if not a.size or not b.size:
+        return None, None
+    several = min(len(a), len(b)) > 1
+    ends = probability_of_improvement_interval(a, b, random) if several else None
+    return probability_of_improvement(a, b), ends
 
 
 # -- value estimates, drops, run time ------------------------------------------------------------
@@ -632,10 +636,7 @@ def _counted(result: Result, within: int) -> int:
 def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
     """Minutes of every finished run, and for 1M steps beside the paper's."""
     del notes
-    there = {
-        (row["algorithm"], f"{row['environment']}-v4"): float(row["minutes"])
-        for row in paper.table("runtime").to_dict("records")
-    }
+    there = paper.minutes()
     records: list[Mapping[str, Value]] = []
     lines = []
     for result in results:
@@ -643,7 +644,7 @@ def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
             continue
         seeds = len(result.seeds)
         minutes, million = result.seconds / 60, result.seconds_a_step * 1_000_000 / 60
-        printed_minutes = there.get((result.label, result.task)) if not result.data else None
+        printed_minutes = there.get((result.label, result.where))
         under_way = result.learning_seconds is not None
         machine = machine_of(result.config)
         records.append(
@@ -675,7 +676,7 @@ def speed(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
         "the steps, without set-up, exploring at random, compiling and snapshots, and without "
         "evaluation unless worker processes evaluate beside; whole run: of the minutes, in runs "
         "that did not time it. The paper's: one seed, 1M steps, without evaluation, on "
-        f"{paper.table('runtime')['hardware'].iloc[0]}."
+        f"{paper.machine()}."
     )
     header = (
         *("row", "task", "steps", "seeds", "minutes", "ms a step", "timed"),
@@ -692,8 +693,8 @@ def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     lines = []
     for result in results:
         assert result.curves is not None  # as for every view
-        for paper_step in paper_steps(study):
-            there = printed(study.table, paper_step).get((REACHED, result.place))
+        for paper_step in paper.steps(study.table):
+            there = paper.printed(study.table, paper_step).get((BASELINE, result.place))
             if there is None:
                 continue
             times = times_to_reach(result.curves.steps, result.curves.values, there.mean)
@@ -723,12 +724,12 @@ def reaching(study: Study, results: Sequence[Result], notes: list[str]) -> Table
             words = (result.label, result.where, score, share, steps, said)
             lines.append(tuple(Cell(word) for word in words))
     caption = (
-        f"Steps before the first evaluation that has a seed where the paper's {REACHED} is after "
+        f"Steps before the first evaluation that has a seed where the paper's {BASELINE} is after "
         "its steps: the median over seeds, where those that never get there count as later than "
         "all. Minutes: at the run's milliseconds a step, all seeds together."
     )
-    header = ("row", "task", f"{REACHED}'s score", "seeds that reach it", "steps", "minutes")
-    title = f"Steps to {REACHED}'s scores: {study.title}"
+    header = ("row", "task", f"{BASELINE}'s score", "seeds that reach it", "steps", "minutes")
+    title = f"Steps to {BASELINE}'s scores: {study.title}"
     return _table(study, "reaching", title, caption, header, lines, records)
 
 
@@ -775,6 +776,12 @@ def _said(sample: Sample | None, spec: str) -> str:
     return f"{sample:{spec}}" if np.isfinite(sample.interval) else f"{sample.mean:{spec}}"
 
 
+def _between(value: float | None, ends: Interval | None, spec: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:{spec}}" + (f" [{ends.low:{spec}}, {ends.high:{spec}}]" if ends else "")
+
+
 def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
@@ -783,29 +790,8 @@ def _labels(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(result.label for result in results))
 
 
-def _places(study: Study, results: Sequence[Result]) -> list[str]:
-    there = dict.fromkeys(result.place for result in results)
-    ordered = [place for place in study.datasets or study.tasks if place in there]
-    return [*ordered, *(place for place in there if place not in ordered)]
-
-
-def _data(results: Sequence[Result], place: str) -> str:
-    return next((result.data for result in results if result.place == place), "")
-
-
-def _quantity(results: Sequence[Result], place: str) -> str:
-    if place == TOTAL:
-        return "D4RL score"
-    return next(r.quantity for r in results if r.place == place)
-
-
-def _titled(results: Sequence[Result], place: str) -> str:
-    data = _data(results, place)
-    return place if data in ("", D4RL) else f"{place} ({data})"
-
-
 def _beside(
-    study: Study, label: str, reference: str, step: int, tasks: Sequence[str]
+    study: Study, label: str, reference: str, step: int, suite: str, tasks: Sequence[str]
 ) -> dict[str, Value]:
     """Which row a record compares with which, at what step, over how many tasks."""
     return {
@@ -814,75 +800,10 @@ def _beside(
         "row": label,
         "reference": reference,
         "step": step,
+        "suite": suite,
         "tasks": len(tasks),
     }
 
 
 def _group(study: Study, label: str) -> str:
     return study.rows[label].group if label in study.rows else ""
-
-
-# -- how they are written ------------------------------------------------------------------------
-
-
-def as_csv(table: Table) -> str:
-    """The records in full: a float is written so that it is read back the same."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.records[0])
-    for record in table.records:
-        writer.writerow(["" if value is None else value for value in record.values()])
-    return text.getvalue()
-
-
-def as_markdown(table: Table) -> str:
-    rows = [
-        "| " + " | ".join(markdown(word) for word in table.header) + " |",
-        "|" + "---|" * len(table.header),
-    ]
-    for line in table.lines:
-        cells = [f"**{markdown(c.text)}**" if c.bold else markdown(c.text) for c in line]
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
-
-
-def markdown(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
-
-
-LATEX = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    "±": r"$\pm$",
-    "–": "--",
-    "…": r"\dots{}",
-}
-
-
-def latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
-
-
-def as_latex(table: Table) -> str:
-    """A tabular with booktabs' rules, one between parts of the table."""
-    words = [" & ".join(latex(word) for word in table.header) + r" \\", r"\midrule"]
-    first = True
-    for _, part in groupby(table.lines, key=lambda line: line[0].text):
-        words += [] if first else [r"\midrule"]
-        first = False
-        for line in part:
-            cells = [rf"\textbf{{{latex(c.text)}}}" if c.bold else latex(c.text) for c in line]
-            words.append(" & ".join(cells) + r" \\")
-    columns = "l" * 2 + "r" * (len(table.header) - 2)
-    body = "\n".join(words)
-    return (
-        "% needs the package booktabs\n"
-        f"\\begin{{table}}\n\\caption{{{latex(table.title)}. {latex(table.caption)}}}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )

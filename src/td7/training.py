@@ -10,9 +10,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,16 +26,22 @@ from td7.algorithms import algorithm
 from td7.algorithms.base import LearnerConfig, OnlineConfig
 from td7.checkpoints import Assessment
 from td7.collection import EvaluationDone, EvaluationTask, executor
-from td7.engine import Engine, Fetch
-from td7.errors import EnvironmentFault, InputError, RunError
+from td7.configs import check, parse, with_values
+from td7.datasets import score
+from td7.engine import MODES, Engine, Fetch
+from td7.errors import EnvironmentFault, InputError, RunError, Stopped
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
 from td7.snapshots import Snapshot, Snapshots
-from td7.types import AnyFloat, RowLayout, Task, TaskSpec
+from td7.types import AnyFloat, Float64, RowLayout, Task, TaskSpec
 
 TWICE = 0.3  # seconds between signals that are two
 WARM = 10  # updates of every seed, after which all that compiles or captures has
+
+
+PRECISIONS = ("float32", "float64")
+_POSITIVE = {"at_least": 1}
 
 
 @dataclass(frozen=True)
@@ -56,18 +62,22 @@ class RunConfig:
     variant: str  # STUDY/LABEL that the hyperparameters come from, if any
     task: Task
     seeds: tuple[int, ...]
-    steps: int  # environment steps, or with given data updates, a seed
+    steps: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates, a seed
     hyperparameters: LearnerConfig
-    evaluate_every: int  # environment steps, or with given data updates
-    evaluation_episodes: int
-    metrics_every: int  # updates
-    device: str
-    replay_device: str  # where its rows are
-    precision: str
-    engine: str  # how updates run; it decides the last digits
-    threads: int  # PyTorch's; they may, too
+    evaluate_every: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates
+    evaluation_episodes: int = field(metadata=_POSITIVE)
+    metrics_every: int = field(metadata=_POSITIVE)  # updates
+    device: str = field(metadata={"choices": ("cpu", "cuda")})
+    replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # where its rows are
+    precision: str = field(metadata={"choices": PRECISIONS})
+    engine: str = field(metadata={"choices": MODES})  # how updates run; decides the last digits
+    threads: int = field(metadata=_POSITIVE)  # PyTorch's; they may, too
     dataset: Given | None = None  # what it learns from; None: what it collects itself
-    keep_policies: int = 0  # steps between evaluated policies that are kept; 0: none
+    # Steps between evaluated policies that are kept; 0: none are.
+    keep_policies: int = field(default=0, metadata={"at_least": 0})
+
+    def __post_init__(self) -> None:
+        check(self)
 
     @property
     def online(self) -> OnlineConfig:
@@ -90,6 +100,23 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
+        """What `to_json` gave; a field that is newer than the data has its default."""
+        task = Task(str(data["task"]["id"]), dict(data["task"]["kwargs"]))
+        config = algorithm(str(data["algorithm"])).config
+        values: dict[str, Any] = {
+            "task": task,
+            "seeds": tuple(parse("seeds", seed, int) for seed in data["seeds"]),
+            "hyperparameters": with_values(config, dict(data["hyperparameters"])).for_task(task),
+            "dataset": Given(**data["dataset"]) if data["dataset"] else None,
+        }
+        for f in fields(cls):
+            is_newer = f.name not in data and f.default is not MISSING
+            if f.name not in values and not is_newer:
+                values[f.name] = parse(f.name, data[f.name], f.type)  # type: ignore[arg-type]
+        return cls(**values)
 
 
 @dataclass
@@ -117,15 +144,6 @@ class Member:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Member":
         return cls(**{**data, "assessment": Assessment(**data["assessment"])})
-
-
-class Stopped(Exception):  # noqa: N818  # not an error: the run was asked to stop
-    """A signal asked the run to stop; its snapshot is written."""
-
-    def __init__(self, signum: int, path: Path) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
-        self.path = path
 
 
 class Clock:
@@ -166,10 +184,12 @@ class Training(ABC):
         self.clock = Clock()
         self._snapshot_every = snapshot_every
         self._signal: int | None = None
+        self._is_warned = False  # that episodes do not repeat
         chosen = algorithm(config.algorithm)
         self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
-            self.folder = RunFolder(path)
+            scored = self._scores([]) is not None
+            self.folder = RunFolder(path, scored=scored)
             opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
@@ -316,12 +336,21 @@ class Training(ABC):
 
     def _take_evaluation(self, done: EvaluationDone) -> None:
         member = self.members[self.config.seeds.index(done.task.seed)]
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (member.seed, done.task.step, i, repr(e.episode_return), e.length)
             for i, e in enumerate(done.episodes)
         ]
+        if (scores := self._scores([e.episode_return for e in done.episodes])) is not None:
+            rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
         self.folder.tables["evaluations"].append(rows)
         self.clock.add("evaluate", done.seconds)
+        if not (done.repeats or self._is_warned):
+            self._is_warned = True
+            self.progress.warn(
+                f"task {self.config.task.id}: an episode does not follow from its reset seed and "
+                "actions alone (does a wrapper keep statistics, does reset ignore its seed?); it "
+                "trains, but neither resumes exactly nor repeats its evaluations"
+            )
         if done.task.step > member.evaluation_step:  # workers may answer out of order
             member.evaluation_step = done.task.step
             member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
@@ -332,6 +361,10 @@ class Training(ABC):
             if not isinstance(done, EvaluationDone):
                 raise TypeError(f"{done} is not an evaluation")
             self._take_evaluation(done)
+
+    def _scores(self, returns: Sequence[float]) -> Float64 | None:
+        """D4RL's, of agents that learn from data, on tasks that have one."""
+        return score(self.config.task.id, returns) if self.config.dataset else None
 
     def _evaluate_until(self, m: int, step: int) -> None:
         """Gives out the evaluations due up to and including time step `step`."""
@@ -440,10 +473,12 @@ class Training(ABC):
         saved = snapshot.members
         check_same(self.config.to_json(), saved["config"])
         for name, version in versions().items():
-            if saved["versions"].get(name) != version:
+            before = saved["versions"].get(name, version)  # older ones do not tell all
+            if before != version:
+                what = "td7's source" if name == "source" else name
                 self.progress.warn(
-                    f"this run began with {name} {saved['versions'].get(name)}, here is {version}: "
-                    "it goes on, but not bit for bit"
+                    f"this run began with {what} {before}, here is {version}: it goes on, but "
+                    "perhaps not bit for bit"
                 )
         self.members = [Member.from_json(member) for member in saved["members"]]
         for m, member in enumerate(self.members):

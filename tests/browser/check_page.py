@@ -78,6 +78,8 @@ try {
   outcome.estimates = read(other, "End");
   outcome.minutes = read(grids("runtime")["Learning curves over minutes"][0], "End");
   outcome.drops = read(grids("checkpoints")["Drops"][0], "Home");
+  const losses = document.querySelector('[data-bars="ablation-losses"] svg');
+  outcome.losses = losses.getAttribute("aria-label");
   outcome.bars = document.querySelectorAll('[data-bars="ablation-losses"] rect').length;
   const speed = document.querySelector('[data-bars="runtime-speed"] svg');
   outcome.speed = speed.getAttribute("aria-label");
@@ -113,6 +115,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_run(where, returns, variant=f"online/{label}", algorithm=algorithm, env=env)
             where = folder / "runs" / f"ablation-{label}-{env}"
             write_run(where, returns, variant=f"ablation/{label}", algorithm=algorithm, env=env)
+        where = folder / "runs" / f"ablation-{label}-v5"
+        write_run(where, returns, variant=f"ablation/{label}", algorithm=algorithm, env="Ant-v5")
     for file in ("policy.mp4", "policy.gif"):  # ten frames, half a second
         frames = np.linspace(0, 255, 10 * 48 * 64 * 3).reshape(10, 48, 64, 3).astype(np.uint8)
         options: dict[str, Any] = {"duration": 50}
@@ -172,7 +176,8 @@ def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> No
     assert outcome["hidden"] is True
     assert outcome["video"] == [64, 48, 0.5]
     assert outcome["images"] == [64]
-    assert outcome["bars"] == 4  # ours and the paper's, and the two of the legend
+    assert outcome["bars"] == 5  # ours of v4 and v5, the paper's, and the two of the legend
+    assert re.findall(r"TD3, .. [\d.]+%", outcome["losses"]) == ["TD3, v4 50.0%", "TD3, v5 50.0%"]
     assert outcome["wide"] is True  # nothing but tables is wider than the window
     assert outcome["unnamed"] == 0
     assert "TD7 8,000" in outcome["label"]

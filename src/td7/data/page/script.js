@@ -240,12 +240,13 @@ const BARS = {
     const others = new Set(records.filter((r) => r.step === step).map((r) => r.paper_step));
     others.delete(null);
     others.delete(step);
+    const suites = new Set(records.filter((r) => r.step === step).map((r) => r.suite));
     const paper = ["paper", ...[...others].map((other) => `${whole.format(other)} steps`)].join(", ");
     return {
       title: `Mean percent loss at ${whole.format(step)} steps`, unit: "%",
       legends: [`here, ${whole.format(step)} steps`, paper],
       groups: records.filter((record) => record.step === step).map((r) =>
-        ({ name: r.row, here: [r.percent_loss, r.interval], there: [r.paper_percent_loss, r.paper_interval] })),
+        ({ name: suites.size > 1 ? `${r.row}, ${r.suite}` : r.row, here: [r.percent_loss, r.interval], there: [r.paper_percent_loss, r.paper_interval] })),
     };
   },
   speed(records) {

@@ -1,0 +1,131 @@
+"""What of this machine a run takes, and what it has not: told before anything is written."""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from td7.configs import number
+from td7.errors import InputError, one_of
+from td7.processes import own_cores
+from td7.types import RowLayout, TaskSpec
+
+if TYPE_CHECKING:
+    from td7.algorithms.base import LearnerConfig
+    from td7.training import RunConfig
+
+DEVICES = ("auto", "cpu", "cuda")
+WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
+MOST_WORKERS = 1_000  # more is a slip of the finger
+WORTH_COMPILING = 20_000  # updates on a CPU: a minute of compiling against 12 ms saved in each
+
+
+def choose_device(given: str) -> str:
+    import torch
+
+    one_of("device", given, DEVICES)
+    if given == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if given == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu")
+    return given
+
+
+def choose_replay_device(given: str, device: str) -> str:
+    one_of("replay-device", given, DEVICES)
+    if given == "cuda" and device != "cuda":
+        raise InputError("replay-device cuda needs device cuda; allowed on a cpu: auto, cpu")
+    return device if given == "auto" else given
+
+
+def choose_workers(given: str, device: str, seeds: int) -> int:
+    if given == "auto":
+        spare = max(1, len(own_cores()) - 1)
+        return min(seeds + 5, spare) if device == "cuda" else 0
+    return number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
+
+
+def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:
+    import torch
+
+    if given != "auto":
+        return number("threads", given, int, at_least=1)
+    sizes = ("hidden_dim", "critic_hidden_dim")
+    size = max(getattr(hyperparameters, name, 0) for name in sizes)
+    work = hyperparameters.batch_size * size * size  # of a layer's product, about
+    return torch.get_num_threads() if work >= WORTH_THREADS else 1
+
+
+def choose_engine(given: str, device: str, updates: int) -> str:
+    """`auto` is what is fastest for so many updates."""
+    from td7.engine import MODES
+
+    one_of("engine", given, ("auto", *MODES))
+    if given == "auto":
+        if device == "cuda":
+            return "graph"
+        return "compiled" if updates >= WORTH_COMPILING else "eager"
+    if given == "graph" and device != "cuda":
+        raise InputError("engine graph needs a CUDA device; allowed on cpu: eager, compiled")
+    return given
+
+
+def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
+    """Refuses a replay that cannot fit, before it is half full."""
+    from td7.replay import required_bytes
+
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    rows, seeds = config.replay_rows, len(config.seeds)
+    of_rows, of_priorities = required_bytes(layout, rows, seeds, shared=config.dataset is not None)
+    on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
+    for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
+        free = _free_bytes(device)
+        if free is None or needed <= free:
+            continue
+        fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
+        allowed = ["a smaller dataset" if config.dataset else fits]
+        if seeds > 1:
+            allowed.append("fewer seeds at once")
+        if config.replay_device != "cpu":
+            allowed.append("--replay-device cpu")
+        raise InputError(
+            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB of {device} ({rows:,} rows "
+            f"each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
+        )
+
+
+def check_learner(config: "RunConfig", spec: TaskSpec) -> None:
+    """Refuses hyperparameters that do not go together, or not with the task.
+
+    Learners say so when they are built; one member on the CPU is soon built.
+    """
+    import torch
+
+    from td7.algorithms import algorithm
+
+    build = algorithm(config.algorithm).learner
+    build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+
+
+def _free_bytes(device: str) -> int | None:
+    """Memory that a run may take, where it can be told."""
+    import torch
+
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    return 1024 * int(found[1]) if found else None
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """What a run's speed depends on."""
+    import torch
+
+    found: dict[str, Any] = {"cores": os.cpu_count()}
+    if device == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
