@@ -49,6 +49,27 @@ def states(n: int = 50) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     return np.random.default_rng(0).uniform(-3.0, 3.0, (n, 2))
 
 
+def test_what_takes_a_path_takes_a_run(run: td7.Run) -> None:
+    again = td7.Run(str(run.path))
+    assert again.path == run.path
+    assert td7.load(again, seed=2).spec.task.id == "toys:Point-v0"
+    assert len(td7.evaluate(again, episodes=1)) == 2
+    assert td7.resume(again, quiet=True).path == run.path
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"batch_size": 9}, r"batch_size is a hyperparameter: set=\{'batch_size': 9\}"),
+        ({"env": toys.Point()}, "env takes the id of a registered task, given a Point"),
+        ({"sed": 3}, "unknown option 'sed'; did you mean 'seeds'"),
+    ],
+)
+def test_slips_of_the_pen(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        td7.train(**{"env": "toys:Point-v0", **given})
+
+
 def test_one_observation_or_many(policy: Policy) -> None:
     batch, state = policy.predict(states())
     assert state is None

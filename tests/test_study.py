@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from td7.cli import main
 from td7.errors import InputError
 from td7.planning import Planned, Request, State, fraction, plan, seconds_left, state
 from td7.processes import EndOfScript, own_cores
+from td7.studies import STUDIES, study
 
 assert toys  # registers the tasks
 TINY = ("random_steps=30", "hidden_dim=8", "embedding_dim=8", "batch_size=8", "target_every=25")
@@ -242,6 +244,35 @@ def test_other_hyperparameters_need_another_folder(finished: Path) -> None:
     (run,) = plan(request(set={}), finished, Path())  # the row as the paper has it
     with pytest.raises(InputError, match=r"holds a run with .*, wanted is .*: give --out another"):
         state(run)
+
+
+def test_a_row_that_moved_is_still_itself(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that is put before others does not make their runs be repeated."""
+    out = tmp_path / "design"
+    shutil.copytree(finished, out)
+    before = [(run.label, run.folder) for run in plan(request(), out, Path())]
+    design = study("design")
+    moved = dict(list(design.rows.items())[::-1])
+    monkeypatch.setitem(STUDIES, "design", replace(design, rows=moved))
+    after = plan(request(), out, Path())
+    assert sorted((run.label, run.folder) for run in after) == sorted(before)
+    elsewhere = plan(request(), tmp_path / "new", Path())
+    assert [run.folder.parent.name for run in elsewhere] != [f.parent.name for _, f in before]
+
+
+def test_tasks_may_be_made_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And runs may keep their policies; both are options of every run."""
+    rows = ("TD3",)
+    more = ("--env-kwargs", "at=7", "--keep-policies", "20", "--snapshot-every", "0")
+    assert main(words(tmp_path / "out", *more, rows=rows)) == 0
+    (run,) = folders(tmp_path / "out")
+    assert json.loads((run / "config.json").read_text())["task"]["kwargs"] == {"at": 7}
+    assert (run / "policies").is_dir()
+    assert main(words(tmp_path / "out", *more, rows=rows)) == 0  # it is done
+    assert main(words(tmp_path / "out", rows=rows)) == 2
+    assert 'holds a run with env_kwargs={"at": 7}, wanted is {}' in capsys.readouterr().err
 
 
 def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from td7 import policies, runs
+from td7 import datasets, policies, runs
 from td7.configs import check, hyper, named, number, parse, parse_as, with_values
 from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, one_line, one_of, unknown
@@ -32,7 +32,7 @@ from td7.hardware import (
     hardware,
 )
 from td7.processes import end_script
-from td7.types import RowLayout, Task, TaskSpec
+from td7.types import AnyPath, RowLayout, Task, TaskSpec
 from td7.videos import record
 
 if TYPE_CHECKING:
@@ -132,9 +132,13 @@ class TrainOptions:
 class Run:
     """A run folder, read with pandas."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.config = runs.read_config(path)
+    def __init__(self, path: AnyPath) -> None:
+        self.path = Path(path)
+        self.config = runs.read_config(self.path)
+
+    def __fspath__(self) -> str:
+        """So that whatever takes a run's path takes the run."""
+        return str(self.path)
 
     @property
     def evaluations(self) -> pd.DataFrame:
@@ -173,8 +177,8 @@ def train(algorithm: str = "", **options: Any) -> Run:
     return start(train_options({"algorithm": algorithm, **options}))
 
 
-def signature(options: type, result: type) -> inspect.Signature:
-    """Of a function whose arguments are the fields of these options, for help() and editors."""
+def tell_options(function: Any, options: type, result: type) -> None:
+    """For help() and editors: the arguments of a function are the fields of these options."""
     found = [
         inspect.Parameter(
             f.name,
@@ -183,18 +187,26 @@ def signature(options: type, result: type) -> inspect.Signature:
         )
         for i, f in enumerate(dataclasses.fields(options))
     ]
-    return inspect.Signature(found, return_annotation=result)
+    function.__signature__ = inspect.Signature(found, return_annotation=result)
+    lines = [f"    {f.name}: {f.metadata['doc']}" for f in dataclasses.fields(options)]
+    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options:", *lines])
 
 
-train.__signature__ = signature(TrainOptions, Run)  # type: ignore[attr-defined]
+tell_options(train, TrainOptions, Run)
 
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
     """Options from Python values or from words."""
     from td7.algorithms import algorithm
 
-    if values.get("algorithm"):
-        algorithm(str(values["algorithm"]))  # a wrong one is told before anything else
+    # A wrong one is told before anything else.
+    hyperparameters = algorithm(str(values.get("algorithm") or "td7")).config.__dataclass_fields__
+    for name, value in values.items():
+        if name in hyperparameters and name not in TrainOptions.__annotations__:
+            raise InputError(f"{name} is a hyperparameter: set={{{name!r}: {value!r}}}")
+    if not isinstance(values.get("env", ""), str):
+        kind = type(values["env"]).__name__
+        raise InputError(f"env takes the id of a registered task, given a {kind}")
     return options_from(TrainOptions, values)
 
 
@@ -241,8 +253,6 @@ def read_dataset(source: str, task: Task) -> "Dataset":
 
     A task without an id is the data's own, made as it was for them and with these options.
     """
-    from td7 import datasets
-
     spec = describe(task) if task.id else None
     bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
     dataset = datasets.read(source, bounds=bounds)
@@ -359,7 +369,7 @@ def _settings(given: Any) -> Mapping[str, Any]:
 
 
 def resume(
-    path: str | Path,
+    path: AnyPath,
     *,
     steps: int | None = None,
     dataset: str | None = None,
@@ -502,13 +512,13 @@ def _run(
     return Run(path)
 
 
-def load(path: str | Path, seed: int | None = None) -> policies.Policy:
+def load(path: AnyPath, seed: int | None = None) -> policies.Policy:
     """The trained policy of a run folder; `policy.predict(observation)` gives (action, None)."""
     return policies.load(path, seed)
 
 
 def evaluate(
-    path: str | Path,
+    path: AnyPath,
     *,
     seed: int | None = None,
     episodes: int = 10,
@@ -517,8 +527,9 @@ def evaluate(
 ) -> pd.DataFrame:
     """seed, episode, return, length of a run's policies (or of one seed's), played anew.
 
-    Episode i is the i-th of the run's last evaluation. `video` films episode 0 of the first policy,
-    which may take minutes; `say` is told so.
+    And D4RL's score, of agents that learned from data, on tasks that have one. Episode i is the
+    i-th of the run's last evaluation. `video` films episode 0 of the first policy, which may take
+    minutes; `say` is told so.
     """
     episodes = number("episodes", episodes, int, at_least=1)
     config = runs.read_config(Path(path))
@@ -536,7 +547,12 @@ def evaluate(
         with closing(make(policy.spec.task)) as player, own_words(f"seed {s}, evaluation"):
             results = play(player, policy.actor, seed=s, step=step, episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
-    return pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
+    table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
+    task_id = found[seeds[0]].spec.task.id
+    scores = datasets.score(task_id, table["return"]) if config.get("dataset") else None
+    if scores is not None:
+        table["score"] = scores
+    return table
 
 
 def parse_seeds(given: Any) -> tuple[int, ...]:

@@ -25,8 +25,11 @@ class EnvironmentFault(RunError):  # noqa: N818  # its base says that it is an e
     """What an environment did, or the process it ran in; all that was learned so far is whole."""
 
 
-class Stopped(Exception):  # noqa: N818  # not an error: it was asked to stop
-    """A signal asked a run, or a study, to stop; what was done is saved, in `path`."""
+class Stopped(KeyboardInterrupt):
+    """A signal asked a run, or a study, to stop; what was done is saved, in `path`.
+
+    As Python's own for Ctrl-C it is no `Exception`: `except Exception` does not go on after it.
+    """
 
     def __init__(self, signum: int, path: Path) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")

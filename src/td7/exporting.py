@@ -18,7 +18,7 @@ from td7.environments import ActionMap
 from td7.errors import InputError, RunError, unknown
 from td7.files import write
 from td7.policies import Policy, load, policy_folder
-from td7.types import AnyFloat
+from td7.types import AnyFloat, AnyPath
 
 OPSET = 18  # of 2022; the first in which ReduceMean takes its axes as ReduceSum does
 IR = 9
@@ -74,8 +74,8 @@ ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
 
 
 def export(
-    path: str | Path,
-    out: str | Path | None = None,
+    path: AnyPath,
+    out: AnyPath | None = None,
     *,
     seed: int | None = None,
     format: str = "onnx",

@@ -52,9 +52,10 @@ def words(run: Planned) -> list[str]:
         return ["resume", str(run.folder), *(word for pair in given for word in pair)]
     found = ["train"]
     for name, value in run.options.items():
-        if name == "set":
+        if name in ("set", "env_kwargs"):
             if value:
-                found += ["--set", *(f"{k}={_word(v)}" for k, v in value.items())]
+                flag = f"--{name.replace('_', '-')}"
+                found += [flag, *(f"{k}={_word(v)}" for k, v in value.items())]
         elif name == "seeds":
             found += ["--seeds", ",".join(map(str, value))]
         else:

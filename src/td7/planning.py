@@ -65,13 +65,16 @@ class Planned:
 def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
     """Every run of the study, a row after the other, all checked."""
     chosen = study(request.name)
+    before = read_request(out)
+    if before is not None and before.name != request.name:  # one folder holds one study
+        raise InputError(f"{out} holds the study {before.name}; give --out another folder")
     steps = request.steps or chosen.steps
     found = []
     for number, row in enumerate(chosen.rows.values()):
         if request.rows and row.label not in request.rows:
             continue
         for where, options in _places(chosen, request.tasks, datasets):
-            folder = out / f"{number:02d}-{_slug(row.label)}" / _slug(where)
+            folder = _row_folder(out, number, row.label) / _slug(where)
             given = {
                 **request.options,
                 **options,
@@ -87,6 +90,13 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
         raise unknown(f"row of {chosen.name}", unknown_rows[0], names, shown=len(names))
     _check_folders(found)
     return found
+
+
+def _row_folder(out: Path, number: int, label: str) -> Path:
+    """Named by the row's place among the others; one that is there stays as it was named."""
+    own = re.compile(rf"\d\d-{re.escape(_slug(label))}")
+    known = sorted(path for path in out.glob("*-*") if own.fullmatch(path.name))
+    return known[0] if known else out / f"{number:02d}-{_slug(label)}"
 
 
 def _check_folders(found: Iterable[Planned]) -> None:
@@ -150,13 +160,9 @@ def _slug(text: str) -> str:
 
 
 def write_request(request: Request, out: Path) -> None:
-    """Notes what a folder is for; one folder holds one study."""
-    file = out / "study.json"
-    before = read_request(out)
-    if before is not None and before.name != request.name:
-        raise InputError(f"{out} holds the study {before.name}; give --out another folder")
+    """Notes what a folder is for."""
     out.mkdir(parents=True, exist_ok=True)
-    write_json(file, asdict(request))
+    write_json(out / "study.json", asdict(request))
 
 
 def read_request(out: Path) -> Request | None:
@@ -179,6 +185,9 @@ def state(run: Planned) -> State:
     same = ("variant", "seeds", "evaluate_every", "evaluation_episodes")
     wanted = {name: run.options[name] for name in same if name in run.options}
     found = {**record.get("hyperparameters", {}), **record}
+    if "env" in run.options:
+        wanted["env_kwargs"] = run.options.get("env_kwargs", {})
+        found["env_kwargs"] = record.get("task", {}).get("kwargs", {})
     for name, value in {**wanted, **_hyperparameters(run)}.items():
         text = json.dumps(found.get(name))
         if name in found and text != json.dumps(value):

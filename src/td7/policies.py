@@ -17,7 +17,7 @@ from td7.configs import parse
 from td7.environments import ActionMap
 from td7.errors import InputError
 from td7.files import write, write_json
-from td7.types import AnyFloat, Exploration, Float32, Task, TaskSpec
+from td7.types import AnyFloat, AnyPath, Exploration, Float32, Task, TaskSpec
 
 FORMAT = 2
 
@@ -112,16 +112,17 @@ def save(
     write_json(folder / "policy.json", description)
 
 
-def policy_folder(path: str | Path) -> Path:
+def policy_folder(path: AnyPath) -> Path:
     """A run folder's, or the folder itself where it holds a policy."""
     folder = Path(path)
     return folder if (folder / "policy.json").exists() else folder / "policy"
 
 
-def load(path: str | Path, seed: int | None = None) -> Policy:
+def load(path: AnyPath, seed: int | None = None) -> Policy:
     """The policy of a run folder or of its policy/ folder; one with one seed needs no `seed`."""
+    path = Path(path)
     folder = policy_folder(path)
-    if not Path(path).exists():
+    if not path.exists():
         raise InputError(f"{path} does not exist")
     if not folder.exists():
         raise InputError(f"{path} holds no policy: it has no policy/policy.json")

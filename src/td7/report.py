@@ -73,7 +73,8 @@ def summary(evaluations: pd.DataFrame, scored: str = "", step: str = "step") -> 
 def returns(episodes: pd.DataFrame) -> Table:
     """A row a seed: what its episodes returned."""
     table = Table(title="returns", title_justify="left")
-    for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length"):
+    scored = (results.D4RL_SCORE,) if "score" in episodes else ()
+    for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length", *scored):
         table.add_column(column, justify="right")
     for seed, played in episodes.groupby("seed"):
         values = played["return"]
@@ -86,6 +87,7 @@ def returns(episodes: pd.DataFrame) -> Table:
             f"{values.min():,.1f}",
             f"{values.max():,.1f}",
             f"{played['length'].mean():,.0f}",
+            *(f"{played['score'].mean():.1f}" for _ in scored),
         )
     return table
 

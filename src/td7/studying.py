@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from td7 import planning
-from td7.api import options_from, parse_seeds, run_config, signature, train_options
+from td7.api import (
+    environment_kwargs,
+    options_from,
+    parse_seeds,
+    run_config,
+    tell_options,
+    train_options,
+)
 from td7.clusters import Share, launch_on_ray
 from td7.configs import check, hyper, named, number
 from td7.environments import describe
@@ -32,6 +39,9 @@ class StudyOptions:
     tasks: Any = hyper(
         "", "as A,B: tasks, or offline datasets and paths of datasets (the paper's)", group="What"
     )
+    env_kwargs: Any = hyper(
+        (), "what every task is made with, e.g. max_episode_steps=200", group="What"
+    )
     seeds: Any = hyper("0-9", "of every run, stacked", group="What")
     steps: int = hyper(
         0, "of every run; offline, updates; 0: the paper's", group="What", at_least=0
@@ -46,6 +56,12 @@ class StudyOptions:
     evaluation_episodes: int = hyper(10, "episodes an evaluation", group="Evaluation", at_least=1)
     metrics_every: int = hyper(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1
+    )
+    keep_policies: int = hyper(
+        0, "steps (or updates) between evaluated policies that are kept", group="Output", at_least=0
+    )
+    snapshot_every: float = hyper(
+        5.0, "minutes between a run's snapshots; 0: only when stopped", group="Output", at_least=0
     )
     out: str = hyper("", "folder of the study's runs (studies/NAME)", group="Output")
     quiet: bool = hyper(False, "say nothing but what came of it", group="Output")
@@ -126,7 +142,7 @@ def study(name: str, **options: Any) -> Standing:
     return carry_out(planned(study_options({"name": name, **options})))
 
 
-study.__signature__ = signature(StudyOptions, Standing)  # type: ignore[attr-defined]  # for help()
+tell_options(study, StudyOptions, Standing)
 
 
 def study_options(values: Mapping[str, Any]) -> StudyOptions:
@@ -139,6 +155,7 @@ def planned(options: StudyOptions) -> Plan:
     on_ray = options.backend == "ray"
     device = options.device if on_ray else choose_device(options.device)  # a node has its own
     tasks = options.tasks.split(",") if isinstance(options.tasks, str) else options.tasks
+    kwargs = environment_kwargs(options.env_kwargs)
     request = Request(
         options.name,
         tuple(options.rows),
@@ -149,6 +166,9 @@ def planned(options: StudyOptions) -> Plan:
             "evaluate_every": options.evaluate_every,
             "evaluation_episodes": options.evaluation_episodes,
             "metrics_every": options.metrics_every,
+            "keep_policies": options.keep_policies,
+            "snapshot_every": options.snapshot_every,
+            **({"env_kwargs": kwargs} if kwargs else {}),
             "device": device,
             "engine": options.engine,
             "workers": options.workers,
@@ -157,7 +177,7 @@ def planned(options: StudyOptions) -> Plan:
     )
     runs = planning.plan(request, options.folder, Path(options.datasets))
     for task in dict.fromkeys(run.where for run in runs if "env" in run.options):
-        describe(Task(task))
+        describe(Task(task, kwargs))
     elsewhere = {}  # a node may have the GPU that is not here
     if on_ray and device != "cpu":
         engine = "auto" if options.engine == "graph" else options.engine

@@ -92,9 +92,9 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
     for label in dict.fromkeys(label for label, _ in found):
         cells = []
         for place in columns:
-            there, here = found.get((label, place), (None, None))
-            text = f"{_said(here, spec)} ({_said(there, spec)})" if here else _said(None, spec)
-            cells.append(Cell(text))
+            pair = found.get((label, place))
+            said = [_said(sample, spec) for sample in pair or (None,)]
+            cells.append(Cell(f"{said[1]} ({said[0]})" if pair else said[0]))
         lines.append(_line((label,), cells))
     records = [
         {

@@ -115,7 +115,8 @@ class RunConfig:
         for f in fields(cls):
             is_newer = f.name not in data and f.default is not MISSING
             if f.name not in values and not is_newer:
-                values[f.name] = parse(f.name, data[f.name], f.type)  # type: ignore[arg-type]
+                kind: Any = f.type  # a class: annotations are no strings here
+                values[f.name] = parse(f.name, data[f.name], kind)
         return cls(**values)
 
 

@@ -1,6 +1,7 @@
 """The nouns that travel between stages. No torch here: worker processes import this module."""
 
 import math
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
+AnyPath = str | os.PathLike[str]  # as a user may give it; a `td7.Run` is one
 
 
 def without_version(id: str) -> str:
