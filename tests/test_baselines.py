@@ -97,8 +97,11 @@ def test_quantile_huber_by_hand() -> None:
     weights |1/4 - 1|, |3/4 - 1|.
     """
     z = tensor(0, 1).view(1, 1, 1, 2)
-    assert_allclose(losses.quantile_huber(z, tensor(3).view(1, 1, 1)), [(2.5 / 4 + 4.5 / 4) / 2])
-    found = losses.quantile_huber(z, tensor(-0.5).view(1, 1, 1))
+    far = tensor(3).view(1, 1, 1)
+    assert_allclose(losses.quantile_huber(z, far, 1.0), [(2.5 / 4 + 4.5 / 4) / 2])
+    # With a threshold of 2: hubers 2 (3 - 1) and 2^2 / 2.
+    assert_allclose(losses.quantile_huber(z, far, 2.0), [(4 / 4 + 2 * 3 / 4) / 2])
+    found = losses.quantile_huber(z, tensor(-0.5).view(1, 1, 1), 1.0)
     assert_allclose(found, [(0.125 * 3 / 4 + 1 / 4) / 2])
 
 
@@ -187,7 +190,7 @@ def check(learner: Any, agents: list[PlainAgent], tolerance: float) -> None:
     ("task", "dropped"),
     [
         *(("HalfCheetah-v4", 0), ("Hopper-v4", 5), ("Walker2d-v5", 2), ("Ant-v4", 2)),
-        *(("Other-v0", 2), ("gymnasium:Hopper-v4", 5)),
+        *(("Other-v0", 2), ("gymnasium:Hopper-v4", 5), ("Hopper-variant-v0", 2)),
     ],
 )
 def test_tqc_drops_what_the_paper_drops(task: str, dropped: int) -> None:

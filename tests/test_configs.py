@@ -19,10 +19,10 @@ import td7
 from td7 import cli
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
-from td7.algorithms.td7 import TD7Config
+from td7.algorithms.td7 import LEARNING_TARGETS, TD7Config
 from td7.api import TrainOptions, parse_seeds, run_config, train_options
 from td7.asynchronous import AsynchronousTraining
-from td7.configs import described, named, parse, with_values
+from td7.configs import described, hyper, named, parse, with_values
 from td7.datasets import Dataset
 from td7.environments import ActionMap, describe
 from td7.errors import InputError
@@ -101,6 +101,10 @@ def test_settings() -> None:
         (["discount=-0.1"], "discount=-0.1 must be at least 0"),
         (["learning_rate=0"], "learning_rate=0.0 must be above 0"),
         (["batch_size=0"], "batch_size=0 must be at least 1"),
+        (
+            ["critic_inputs=zs"],
+            "critic_inputs=zs must have one of zsa, phi, sa: a critic reads the action",
+        ),
     ],
 )
 def test_bad_settings(words: Sequence[str], message: str) -> None:
@@ -141,6 +145,17 @@ def test_every_field_has_a_range_a_doc_and_a_place(name: str) -> None:
 def test_td7s_groups_come_before_the_common_ones() -> None:
     groups = list(described(TD7Config))
     assert groups.index("SALE") < groups.index("LAP") < groups.index("Common")
+
+
+def test_fields_are_listed_where_annotations_are_lazy() -> None:
+    """As from Python 3.14 on, where a class has a function that makes them."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Own(TD7Config):
+        added: int = hyper(1, "one more", group="Own")
+
+    del Own.__annotations__
+    assert next(iter(described(Own).items())) == ("Own", [("added", 1, "one more")])
 
 
 def test_a_config_is_never_written_back() -> None:
@@ -458,14 +473,39 @@ def test_the_others_that_learn_from_data_have_no_such_fields() -> None:
     assert others == ["td7", "td3+bc"]
 
 
+def check_matters(algorithm: str, field: str, *more: tuple[str, Any]) -> None:
+    value, what, *context = MATTERS[algorithm][field]
+    given = tuple({**dict(more), **(context[0] if context else {})}.items())
+    changed = shown(algorithm, *given, (field, value))
+    assert changed[what] != shown(algorithm, *given)[what]
+
+
 @pytest.mark.parametrize(
     ("algorithm", "field"), [(name, field) for name in MATTERS for field in MATTERS[name]]
 )
 def test_every_field_matters(algorithm: str, field: str) -> None:
-    value, what, *context = MATTERS[algorithm][field]
-    given = tuple(context[0].items()) if context else ()
-    changed = shown(algorithm, *given, (field, value))
-    assert changed[what] != shown(algorithm, *given)[what]
+    check_matters(algorithm, field)
+
+
+@pytest.mark.parametrize("field", [f for f in MATTERS["td7"] if f != "encoder_training"])
+def test_every_field_matters_end_to_end(field: str) -> None:
+    check_matters("td7", field, ("encoder_training", "end_to_end"))
+
+
+@pytest.mark.parametrize("weight", [0.9, 0.0])
+def test_without_an_early_stage_the_first_assessment_is_a_late_one(weight: float) -> None:
+    """A random episode of 5 steps, then an assessment of 2 episodes."""
+    changed = shown("td7", ("early_updates", 0), ("criterion_reset_weight", weight))
+    assert next(steps for steps, updates in changed["when it trains"] if updates) == 15
+    assert changed["late"]
+    assert not any(map(math.isnan, changed["best"]))
+
+
+@pytest.mark.parametrize("training", ["decoupled", "end_to_end"])
+def test_no_two_learning_targets_are_the_same(training: str) -> None:
+    context = ("encoder_training", training)
+    encoders = [shown("td7", context, ("learning_target", t))["encoder"] for t in LEARNING_TARGETS]
+    assert all(encoders.count(encoder) == 1 for encoder in encoders)
 
 
 def test_a_run_is_a_function_of_its_config() -> None:

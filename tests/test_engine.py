@@ -1,7 +1,8 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
 
 from td7 import engine as engine_module
 from td7.algorithms.td7 import TD7, TD7Config
@@ -30,6 +32,7 @@ def build(
     *,
     config: TD7Config = SMALL,
     rows_on_host: bool = False,
+    warn: Callable[[str], None] = pytest.fail,
 ) -> Engine:
     where = torch.device(device)
     learner = TD7(config, TASK, range(members), where, dtype)
@@ -39,7 +42,7 @@ def build(
         rows[:, -1] = rows[:, -1] > -1
         replay.append(m, rows)
     # Where compiling fails, updates go on without: these tests must not.
-    return Engine(learner, replay, config.batch_size, range(members), mode, warn=pytest.fail)
+    return Engine(learner, replay, config.batch_size, range(members), mode, warn=warn)
 
 
 @pytest.fixture(
@@ -168,6 +171,98 @@ def test_without_a_compiler_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert said == ["updates run without compilation, which fails here: no compiler found"]
 
 
+def compiler_that(does: Callable[..., Any]) -> Callable[..., Any]:
+    """It compiles what is small, as the function that it is tried with, and else `does`."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        return graph if len(graph.graph.nodes) < 10 else does(graph, inputs)
+
+    return partial(torch.compile, fullgraph=True, dynamic=False, backend=backend)
+
+
+def fails(*_: object) -> None:
+    raise RuntimeError("too\nlong")
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_what_does_not_compile_goes_on_without(
+    monkeypatch: pytest.MonkeyPatch, staged: bool
+) -> None:
+    """From its very first update, bit for bit; in stages, as on a GPU, too. It is told once."""
+    torch.compiler.reset()
+    monkeypatch.setattr(engine_module, "_compiled", compiler_that(fails))
+    said: list[str] = []
+    compiled = build("eager" if staged else "compiled", "cpu", warn=said.append)
+    if staged:
+        compiled.learner.wrap_stages(engine_module.Compiler(said.append))
+    eager = build("eager", "cpu")
+    for engine in (compiled, eager):
+        run(engine, (23, 7, 2))
+    expected = tensors(eager)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors(compiled).items())
+    (line,) = said
+    assert line.startswith("updates run without compilation, which fails here: ")
+    assert "RuntimeError: too long" in line
+
+
+def test_a_backward_pass_that_does_not_compile_goes_on_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In stages it is compiled after half of an update: hence an update of nobody before all."""
+    torch.compiler.reset()
+    backend = aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=fails)
+    trace = partial(torch.compile, fullgraph=True, dynamic=False, backend=backend)
+    monkeypatch.setattr(engine_module, "_compiled", trace)
+    said: list[str] = []
+    staged, eager = build("eager", "cpu"), build("eager", "cpu")
+    staged._compiler = engine_module.Compiler(said.append)
+    staged.learner.wrap_stages(staged._compiler)
+    staged._must_rehearse = True
+    for engine in (staged, eager):
+        run(engine, (23, 7, 2))
+    expected = tensors(eager)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors(staged).items())
+    assert said == ["updates run without compilation, which fails here: too long"]
+
+
+def test_without_graphs_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where capturing fails, which changes nothing; it is told once."""
+    for name in ("current_stream", "set_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(Engine, "_capture", fails)
+    said: list[str] = []
+    graph, eager = build("eager", "cpu", warn=said.append), build("eager", "cpu")
+    graph.mode = "graph"
+    for engine in (graph, eager):
+        run(engine, (23, 7, 2))
+        step_through(engine)
+    expected = tensors(eager)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors(graph).items())
+    assert said == ["updates run without a CUDA graph, which fails here: too long"]
+
+
+def test_what_fails_once_it_runs_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have done half of its work."""
+    torch.compiler.reset()
+    monkeypatch.setattr(engine_module, "_compiled", compiler_that(lambda *_: fails))
+    with pytest.raises(RuntimeError, match=r"^too\nlong$"):
+        run(build("compiled", "cpu"), (1, 1, 1))
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_process_may_compile_for_many_runs() -> None:
+    class Adding:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def add(self, x: Tensor) -> Tensor:
+            return x + self.number
+
+    compiler = engine_module.Compiler(pytest.fail)
+    added = [compiler(Adding(n).add)(torch.zeros(())) for n in range(20)]
+    assert added == list(range(20))
+
+
 def test_a_unit_ends_where_targets_or_noise_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots by hand: a unit of 10, targets every 20, noise blocks of 15."""
     monkeypatch.setattr(engine_module, "NOISE_BLOCK", 15)
@@ -232,6 +327,29 @@ def test_a_graph_is_eager_on_a_gpu(config: TD7Config) -> None:
             run(graph, wanted)
             run(eager, wanted)
         check_close(graph, eager, tolerance)
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_what_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In units and time steps; a host that waits for the device cannot be captured."""
+
+    def waits(learner: TD7, batch: Any, noise: Any, turn: Any) -> Tensor | None:
+        found = update(learner, batch, noise, turn)
+        torch.cuda.synchronize()
+        return found
+
+    update = TD7.update
+    monkeypatch.setattr(TD7, "update", waits)
+    said: list[str] = []
+    graph, eager = build("graph", "cuda", warn=said.append), build("eager", "cuda")
+    for engine in (graph, eager):
+        run(engine, (23, 7, 2))
+        step_through(engine)
+    check_close(graph, eager, 1e-9)
+    assert len(said) == 1
+    assert said[0].startswith("updates run without a CUDA graph, which fails here: ")
+    assert graph.mode == "compiled"
 
 
 @needs_gpu

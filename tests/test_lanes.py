@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from td7.algorithms import algorithm
 from td7.algorithms.base import Batch, Lanes, Learner, Turn
+from td7.algorithms.td7 import LEARNING_TARGETS
 from td7.configs import with_values
 from td7.studies import STUDIES
 from td7.types import Task, TaskSpec
@@ -138,6 +139,14 @@ def rows() -> dict[str, tuple[str, Mapping[str, Any]]]:
 
 
 ROWS = rows()
+# Choices that no row combines.
+ROWS |= {
+    f"end to end, {target}": (
+        "td7",
+        {"encoder_training": "end_to_end", "learning_target": target, "fixed_embeddings": False},
+    )
+    for target in LEARNING_TARGETS
+}
 
 
 def learner_of(name: str) -> Learner:

@@ -441,7 +441,7 @@ def test_the_quantile_loss_is_sb3_contribs_mean() -> None:
     target = torch.from_numpy(3 * random.standard_normal((1, ROWS, 30)))
     their_z, their_target = z[0].transpose(0, 1), target[0].unsqueeze(1)
     theirs = contrib.common.utils.quantile_huber_loss
-    (own,) = losses.quantile_huber(z, target)
+    (own,) = losses.quantile_huber(z, target, 1.0)
     mean = theirs(their_z, their_target, sum_over_quantiles=False)
     assert_allclose(own, mean, rtol=1e-12)
     assert_allclose(8 * own, theirs(their_z, their_target), rtol=1e-12)

@@ -329,3 +329,14 @@ def test_uniform_sampling_by_hand() -> None:
     uniforms = torch.tensor([[0.0, 0.2499, 0.25, 0.6, 0.99, 1 - 1e-17]] * 2, dtype=torch.float64)
     indices = replay.sample_uniformly(uniforms)
     assert indices.tolist() == [[0, 0, 1, 2, 3, 3], [0] * 6]
+
+
+def test_priorities_are_told_of_the_rows_stored() -> None:
+    """By hand, of a member with three rows and one with a full ring: the mean, the largest seen."""
+    replay = empty(5, members=2)
+    replay.append(0, numbered(0, 3))
+    replay.append(1, numbered(0, 7))
+    indices, new = torch.tensor([[0, 1], [0, 1]]), torch.tensor([[4.0, 7.0], [2.0, 5.0]])
+    replay.set_priorities(indices, new, None)
+    assert replay.told_priorities(0).tolist() == [4.0, 7.0]  # of 4, 7, 1
+    assert replay.told_priorities(1).tolist() == [2.0, 5.0]  # of 2, 5, 1, 1, 1

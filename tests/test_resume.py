@@ -432,6 +432,19 @@ def test_a_run_of_before_a_field_existed_goes_on(stopped: Path) -> None:
     assert json.loads((stopped / "finished.json").read_text()) == {"steps": 80}
 
 
+def test_a_run_of_before_a_column_existed_goes_on(stopped: Path) -> None:
+    """Its rows so far have nothing there."""
+    table = stopped / "metrics.csv"
+    older = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()]
+    table.write_text("\n".join(older) + "\n")
+    td7.resume(stopped, steps=100, quiet=True)
+    (header, *old), (_, *new) = older, table.read_text().splitlines()
+    assert table.read_text().startswith(f"{header},max_priority\n")
+    assert 0 < len(old) < len(new)
+    for line in new:
+        assert (line.rpartition(",")[0] in old) == line.endswith(",")
+
+
 @pytest.mark.parametrize("variant", ["design/zs'a'", "design/a name of before", "gone/TD3"])
 def test_a_row_that_is_another_by_now_is_nothing_to_its_runs(stopped: Path, variant: str) -> None:
     """What it trains with is what its config says: rows are edited, renamed, taken away."""

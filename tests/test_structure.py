@@ -5,6 +5,7 @@ import importlib
 import json
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -99,6 +100,34 @@ def test_imports_point_down() -> None:
         if ORDER.index(other) >= ORDER.index(name)
     ]
     assert not wrong
+
+
+def test_every_ignore_has_its_reason() -> None:
+    pattern = r"# (?:type: ignore\[[\w-]+\]|noqa: \w+)(.*)"
+    found = [
+        (f"{path.name}: {line}", reason)
+        for path in _modules().values()
+        for line in path.read_text().splitlines()
+        for reason in re.findall(pattern, line)
+    ]
+    found += re.findall(
+        r'^    ("[A-Z]+\d+",)(.*)', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert len(found) >= 20
+    assert [where for where, reason in found if not reason.strip().startswith("# ")] == []
+
+
+@pytest.mark.parametrize("module", ["cql", "iql", "td3_bc", "xql"])
+def test_values_of_the_offline_baselines_name_their_source(module: str) -> None:
+    """A comment beside or above each; docs/offline-sources.md has them in full."""
+    lines = _modules()[f"algorithms.{module}"].read_text().splitlines()
+    values = [
+        (above, line)
+        for above, line in pairwise(lines)
+        if re.match(r"[A-Z_]+(, [A-Z_]+)* = |    \w+: \w+ = hyper\(", line)
+    ]
+    assert values
+    assert [line for above, line in values if "  # " not in line and "# " not in above] == []
 
 
 @pytest.mark.parametrize("module", ["collection", "stepping", "policies", "environments", "videos"])

@@ -22,7 +22,7 @@ from td7.fetching import DATASETS
 from td7.replay import Replay
 from td7.studies import STUDIES, Row, variant
 from td7.studies.design import PERCENT_LOSS_LABELS
-from td7.types import RowLayout, Task, TaskSpec
+from td7.types import Float32, RowLayout, Task, TaskSpec
 
 assert toys  # registers the tasks
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
@@ -51,16 +51,23 @@ TINY_OF: dict[str, dict[str, int]] = {
 NAMES = [name for study in STUDIES.values() for name in study.names()]
 
 
-def _key(row: Row) -> tuple[Any, ...]:
+def settings_of(name: str) -> dict[str, Any]:
+    """A row's, and what its algorithm changes with given data where the study is of those."""
+    row = variant(name)
+    given = STUDIES[name.partition("/")[0]].datasets and algorithm(row.algorithm).offline
+    return {**row.settings, **(given or {})}
+
+
+def _key(name: str) -> tuple[Any, ...]:
     """What a learner can see of a row; the sizes of replays and the loop's choices it cannot."""
     of_loop = {"checkpoints", "test_policy", "assessments_end_early", "replay_capacity"}
     of_loop |= {"early_assessment_episodes", "late_assessment_episodes", "criterion_reset_weight"}
-    settings = {k: v for k, v in row.settings.items() if k not in of_loop}
-    return row.algorithm, *sorted(settings.items())
+    settings = {k: v for k, v in settings_of(name).items() if k not in of_loop}
+    return variant(name).algorithm, *sorted(settings.items())
 
 
 # A row for each learner that there is.
-DISTINCT = list({_key(variant(name)): name for name in reversed(NAMES)}.values())
+DISTINCT = list({_key(name): name for name in reversed(NAMES)}.values())
 
 
 # -- the rows ------------------------------------------------------------------------------------
@@ -132,9 +139,8 @@ def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
     usual |= {"encoder_loss_weight"} if row.label == "End-to-end, 1" else set()
     usual |= {"late_assessment_episodes"} if "20 episodes" in row.label else set()
     assert differing == set(row.changes) - usual
-    # A baseline with one more part has no plain row of its own everywhere.
     plain = [r for r in study.rows.values() if r.algorithm == row.algorithm and not r.changes]
-    if study.name not in ("extrapolation", "beyond"):
+    if study.name != "extrapolation":  # whose rows have the one buffer or the other
         assert [dict(r.settings) for r in plain] == [common]
 
 
@@ -155,31 +161,39 @@ def test_there_are_as_many_rows_as_the_paper_has() -> None:
         "ablation-main": 3 + 2,
         "ablation": 3 + 11 + 2,
         "runtime": 5,
-        "beyond": 8,
+        "beyond": 9,
     }
-    assert len(DISTINCT) == 45
+    assert len(DISTINCT) == 46
 
 
 # -- the contract --------------------------------------------------------------------------------
 
 
 def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **changes: Any) -> Engine:
-    """A row's learner at a tiny size, with a replay of made-up transitions."""
+    """A row's learner at a tiny size, with a replay of made-up transitions: its own, or given."""
     row = variant(name)
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
     tiny = {k: v for k, v in TINY_OF[row.algorithm].items() if k in _fields(chosen.config)}
-    config = with_values(chosen.config, {**row.settings, **tiny, **small, **changes})
+    config = with_values(chosen.config, {**settings_of(name), **tiny, **small, **changes})
     learner = chosen.learner(config, TASK, seeds, CPU, torch.float64)
-    replay = Replay(LAYOUT, 200, len(seeds), CPU, torch.float64)
-    for m, seed in enumerate(seeds):
-        rows = np.random.default_rng(seed).standard_normal((150, LAYOUT.width)).astype(np.float32)
-        actions = rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim]
-        actions.clip(-1, 1, out=actions)
-        rows[:, -1] = rows[:, -1] > -1
-        replay.append(m, rows)
+    if name in STUDIES["offline"].names():
+        replay = Replay(LAYOUT, 150, len(seeds), CPU, torch.float64, shared=True)
+        replay.fill(learner.prepared(made_up(0), LAYOUT))
+    else:
+        replay = Replay(LAYOUT, 200, len(seeds), CPU, torch.float64)
+        for m, seed in enumerate(seeds):
+            replay.append(m, made_up(seed))
     # Where compiling fails, updates go on without: these tests must not.
     return Engine(learner, replay, config.batch_size, seeds, mode, warn=pytest.fail)
+
+
+def made_up(seed: int) -> Float32:
+    rows = np.random.default_rng(seed).standard_normal((150, LAYOUT.width)).astype(np.float32)
+    actions = rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim]
+    actions.clip(-1, 1, out=actions)
+    rows[:, -1] = rows[:, -1] > -1
+    return rows
 
 
 def _fields(config: type) -> set[str]:
@@ -304,9 +318,7 @@ TRACED = [
     "online/SAC",
     "beyond/TQC + SALE",
     "online/TD3+OFE",
-    "offline/TD3+BC",
-    "offline/CQL",
-    "offline/X-QL",
+    *STUDIES["offline"].names(),
 ]
 
 

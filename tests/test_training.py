@@ -23,7 +23,7 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.asynchronous import AsynchronousTraining
 from td7.collection import AnyTask, EpisodeTask, EvaluationTask
 from td7.configs import with_values
-from td7.engine import Engine
+from td7.engine import PRIORITIES, Engine
 from td7.environments import describe
 from td7.errors import InputError, RunError
 from td7.progress import LineProgress, LiveProgress, MemberStatus, QuietProgress, Status, duration
@@ -412,7 +412,7 @@ def test_tables(longer: Path) -> None:
 
 def test_metrics(longer: Path) -> None:
     run = td7.Run(longer)
-    assert list(run.metrics) == ["seed", "step", "update", *TD7.metrics]
+    assert list(run.metrics) == ["seed", "step", "update", *TD7.metrics, *PRIORITIES]
     for seed, metrics in run.metrics.groupby("seed"):
         ends = run.episodes[run.episodes["seed"] == seed]["step"]
         begin = next(end for end in ends if end >= SMALL["random_steps"])
@@ -424,6 +424,8 @@ def test_metrics(longer: Path) -> None:
         ]
         assert list(metrics["step"]) == expected
         assert np.isfinite(metrics.to_numpy()).all()
+        assert (metrics["mean_priority"] >= 1).all()  # the smallest that LAP has
+        assert (metrics["mean_priority"] < metrics["max_priority"]).all()
         clipped = metrics[["clip_min", "clip_max"]].to_numpy()
         assert (clipped[0] == 0).all()  # up to the first copy, at update 25
         assert (clipped[1:, 0] < clipped[1:, 1]).all()

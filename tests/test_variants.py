@@ -13,7 +13,7 @@ from td7.architectures import Layout
 from td7.configs import with_values
 from td7.networks import unflatten
 from td7.studies import variant
-from test_studies import CPU, DISTINCT, TASK, TINY
+from test_studies import CPU, DISTINCT, TASK, TINY, settings_of
 from variants_reference import PlainAgent
 
 UPDATES = 65  # three target copies
@@ -90,7 +90,7 @@ def compare(name: str, **changes: Any) -> Learner:
     row = variant(name)
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
-    settings = {**row.settings, **TINY, **small, **changes}
+    settings = {**settings_of(name), **TINY, **small, **changes}
     config = with_values(chosen.config, settings)
     learner = chosen.learner(config, TASK, SEEDS, CPU, torch.float64)
     agents = [plain(learner, name, settings, m) for m in range(len(SEEDS))]
@@ -129,6 +129,12 @@ def test_a_row_is_the_plain_program(name: str) -> None:
         ("design/zs'a'", {"fixed_embeddings": False}),
         ("design/End-to-end, 10", {"zs_norm": "batch", "zsa_norm": "layer", "phi_norm": "batch"}),
         ("design/zs'_target", {"zs_norm": "batch"}),
+        ("design/End-to-end, 1", {"learning_target": "next_state"}),
+        ("design/End-to-end, 1", {"learning_target": "slow_next_zs", "zs_norm": "batch"}),
+        ("design/End-to-end, 1", {"learning_target": "next_zs_and_reward"}),
+        ("design/End-to-end, 1", {"learning_target": "next_zsa", "zsa_norm": "batch"}),
+        ("design/End-to-end, 1", {"fixed_embeddings": False, "learning_target": "next_zsa"}),
+        ("design/End-to-end, 1", {"fixed_embeddings": False, "encoder_loss": "cosine"}),
         ("ablation/TD7", {"min_priority": 0.5, "priority_exponent": 0.7, "actor_every": 3}),
         ("ablation/TD3 with encoder", {"replay": "lap", "value_clipping": True}),
     ],

@@ -301,11 +301,9 @@ class PlainAgent:
         """The encoder whose embeddings the target critics and the target actor read."""
         if self.algorithm == "td3":
             return self.target_encoder
-        if self.end_to_end:
-            return self.fixed_encoder
         if not self.settings["fixed_embeddings"]:
             return self.encoder
-        return self.target_fixed_encoder
+        return self.fixed_encoder if self.end_to_end else self.target_fixed_encoder
 
     @torch.no_grad()
     def _target_action(self, batch: Batch) -> Tensor:

@@ -19,6 +19,9 @@ class AsynchronousTraining(Training):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        for m, member in enumerate(self.members):  # the late stage may start at once
+            updates = self.engine.updates[m]
+            member.assessment = after_updates(self._rule, member.assessment, updates)
         # What acts for each member now, or is on its way; None while it is being trained.
         self._policies: list[Fetch | None] = [None] * len(self.members)
 

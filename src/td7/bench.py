@@ -12,6 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,15 +73,13 @@ def measure(
         makers: dict[tuple[str, int], Callable[[], Callable[[], None]]] = {}
         reference = "plain" if name == "td7" else peers.peer(name)
         if reference == "plain":
-            makers[reference, 1] = lambda data=data: _plain(spec, data, device)  # type: ignore[misc]
+            makers[reference, 1] = partial(_plain, spec, data, device)
         elif reference:
-            makers[reference, 1] = lambda data=data: peers.updates(  # type: ignore[misc]
-                name, spec, data, device, ROUND
-            )
+            makers[reference, 1] = partial(peers.updates, name, spec, data, device, ROUND)
         for count in seeds:
             for mode in engines:
-                makers[mode, count] = lambda m=mode, n=count, data=data: _engine(  # type: ignore[misc]
-                    name, m, spec, n, data, device, say, ROUND
+                makers[mode, count] = partial(
+                    _engine, name, mode, spec, count, data, device, say, ROUND
                 )
         candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
         for (mode, count), make in makers.items():
@@ -144,11 +144,11 @@ def _plain(spec: TaskSpec, data: Float32, device: str) -> Callable[[], None]:
     return run
 
 
-class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's
     """Notes the matrix products that are made."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's
         self.sizes: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -360,10 +360,9 @@ def machine(devices: Sequence[str]) -> dict[str, Any]:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     except OSError:
         pass
     return platform.processor()

@@ -66,7 +66,8 @@ def after_updates(rule: CheckpointRule, now: Assessment, updates: int) -> Assess
     if now.late or updates < rule.early_updates:
         return now
     # Differs from paper: a negative best is multiplied as it is, which raises the bar.
-    return replace(now, late=True, best=now.best * rule.reset_weight)
+    best = now.best * rule.reset_weight if math.isfinite(now.best) else now.best
+    return replace(now, late=True, best=best)
 
 
 def _reset(now: Assessment) -> Assessment:

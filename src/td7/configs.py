@@ -144,7 +144,8 @@ _KINDS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 def described(cls: type) -> dict[str, list[tuple[str, Any, str]]]:
     """group: (name, default, doc) of its fields; a class's own groups before its base's."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    declared = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})]
+    # By their defaults: annotations are not among a class's names from Python 3.14 on.
+    declared = [name for base in cls.__mro__ for name in vars(base)]
     groups: dict[str, list[tuple[str, Any, str]]] = {}
     for name in dict.fromkeys(name for name in declared if name in fields):
         f = fields[name]

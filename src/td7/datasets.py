@@ -134,7 +134,7 @@ def write(
 
 def score(task_id: str, returns: ArrayLike) -> Float64 | None:
     """D4RL's 100 * (return - random) / (expert - random); None for a task without references."""
-    reference = REFERENCE_RETURNS.get(re.sub(r"-v\d+$", "", task_id.rpartition(":")[2]))
+    reference = REFERENCE_RETURNS.get(Task(task_id).family)
     if reference is None:
         return None
     random, expert = reference
@@ -146,11 +146,8 @@ def other_task(dataset: Dataset, task: Task) -> str | None:
     own = Task(dataset.task_id, dict(dataset.task_kwargs or {}))
     # A name of D4RL's tells no version, nor how its task was made.
     by_name = not dataset.self_collected and _task_of(dataset.name) == own.id
-    ids = [t.id.rpartition(":")[2] for t in (own, task)]
-    if by_name:
-        ids = [re.sub(r"-v\d+$", "", id) for id in ids]
-    same_id = not own.id or ids[0] == ids[1]
-    if same_id and dataset.task_kwargs in (None, task.kwargs):
+    same = own.family == task.family if by_name else own.name == task.name
+    if (same or not own.id) and dataset.task_kwargs in (None, task.kwargs):
         return None
     return f"its data are of {_words(own)}, but it is evaluated on {_words(task)}"
 

@@ -32,6 +32,9 @@ LONG_UNIT = 50  # in a graph, where all members have so many to make
 AHEAD = 2  # units that may be waiting for the device; more would make new episodes wait
 
 MODES = ("eager", "compiled", "graph")
+# Of one function, in one process: every run compiles its own, a few times each.
+RECOMPILES = 10_000
+PRIORITIES = ("mean_priority", "max_priority")  # of the rows stored; told beside the metrics
 COMPILES = "compiling updates: about a minute, seconds if it was done before"
 
 
@@ -94,7 +97,7 @@ class CudaLanes(Lanes):
 
     def _stream(self, name: str) -> torch.cuda.Stream:
         if name not in self._streams:
-            self._streams[name] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._streams[name] = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # PyTorch's
         return self._streams[name]
 
     def kept(self, tensor: Tensor) -> Tensor:
@@ -115,13 +118,15 @@ class Fetch:
         if tensor.device.type == "cuda":
             self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._host.copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch's
             self._event.record()
         else:
             self._host = tensor.clone()
 
     def is_ready(self) -> bool:
-        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+        if self._event is None:
+            return True
+        return bool(self._event.query())  # type: ignore[no-untyped-call]  # PyTorch's
 
     def value(self) -> AnyFloat:
         """The numbers; waits for them if need be."""
@@ -130,6 +135,39 @@ class Fetch:
         self._check()
         array: AnyFloat = self._host.numpy()
         return array
+
+
+class Compiler:
+    """PyTorch's. Once it fails, all functions run as they are, and that is told.
+
+    A function is compiled whole before any of it runs: what fails to compile has done nothing yet.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._works = True
+        limits = torch._dynamo.config
+        limits.recompile_limit = limits.accumulated_recompile_limit = RECOMPILES
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = _compiled(function)
+
+        def run(*arguments: Any) -> Any:
+            # A function within another is compiled with it.
+            if self._works and not torch.compiler.is_compiling():
+                try:
+                    return compiled(*arguments)
+                except Exception as error:
+                    if not _is_of_compiling(error):
+                        raise
+                    self.give_up(error)
+            return function(*arguments)
+
+        return run
+
+    def give_up(self, error: Exception) -> None:
+        self._warn(f"updates run without compilation, which fails here: {_told(error)}")
+        self._works = False
 
 
 class Program:
@@ -193,6 +231,7 @@ class Engine:
             self._inbox_host = torch.zeros(self._inbox.shape, pin_memory=True)
         self._outbox = torch.zeros(members, layout.action_dim, device=like.device)
 
+        self._warn = warn
         self._say, self._news = say, ""  # to be told before the first update
 
         self._update_stage: Callable[..., Any] = self._update
@@ -204,16 +243,19 @@ class Engine:
         if like.device.type == "cuda":
             # TF32 products: float32's range, ten bits of mantissa; five times faster.
             torch.set_float32_matmul_precision("high")
+        self._compiler: Compiler | None = None
+        self._must_rehearse = like.device.type == "cuda"
         if mode != "eager" and _can_compile(like.device, warn):
+            self._compiler = compiler = Compiler(warn)
             if like.device.type == "cuda":  # in stages, which can run beside each other
-                learner.wrap_stages(_compiled)
-                self._draw_stage = _compiled(self._draw)
-                self._write_stage = _compiled(self._write)
+                learner.wrap_stages(compiler)
+                self._draw_stage = compiler(self._draw)
+                self._write_stage = compiler(self._write)
             else:
-                self._update_stage = _compiled(self._update)
-            self._look_stage = _compiled(self._look_for_faults)
-            self._store_stage = _compiled(self._store)
-            self._act_stage = _compiled(self._act)
+                self._update_stage = compiler(self._update)
+            self._look_stage = compiler(self._look_for_faults)
+            self._store_stage = compiler(self._store)
+            self._act_stage = compiler(self._act)
             self._news = COMPILES
         self._programs: dict[Hashable, Program] = {}
         self._ahead: deque[torch.cuda.Event] = deque()
@@ -300,28 +342,26 @@ class Engine:
             if count and self.updates[m] % self.learner.target_every == 0
         ]
         if due:
-            self.learner.copy_targets(self._mask(due))
-            self.replay.reset_max_priority(self._mask(due))
+            mask = self._mask(due)
+            self.learner.copy_targets(mask)
+            self.replay.reset_max_priority(mask)
         return bool(due)
 
     def _unit(self, slots: Sequence[Slot]) -> None:
         """The updates of some slots."""
-        if slots and self.mode == "graph":
-            self._replay(self._masked_updates, slots)
-        elif slots:
+        if slots and not self._is_replayed(self._masked_updates, slots):
             self._updates(slots)
 
     def _step(self, slots: Sequence[Slot]) -> None:
         """Stores the inbox' rows, updates, acts on its states."""
-        if self.mode == "graph":
-            self._replay(self._masked_step, slots)
-        else:
+        if not self._is_replayed(self._masked_step, slots):
             self._store_stage(None)
             self._unit(slots)
             self._act_stage()
 
     def _updates(self, slots: Sequence[Slot]) -> None:
         self._tell()
+        self._rehearse()
         for slot in slots:
             if slot.members:
                 whose = None
@@ -334,6 +374,20 @@ class Engine:
         if self._news:
             self._say(self._news)
             self._news = ""
+
+    def _rehearse(self) -> None:
+        """Before the first compiled update on a GPU, one of nobody.
+
+        In stages a backward pass is compiled when it is due, after half of an update.
+        """
+        if self._compiler is None or not self._must_rehearse:
+            return
+        self._must_rehearse = False
+        nobody = torch.zeros_like(self._count, dtype=torch.bool)
+        try:
+            self._update(Turn(nobody, trains_actors=False))
+        except Exception as error:  # what is no fault of the compiler's comes again
+            self._compiler.give_up(error)
 
     def _mask(self, members: Sequence[int]) -> Tensor | None:
         """[S]; None where all are meant, which saves the masking."""
@@ -380,21 +434,49 @@ class Engine:
 
     # -- CUDA graphs ---------------------------------------------------------------------------
 
-    def _replay(
+    def _is_replayed(
         self, work: Callable[[Program, Sequence[Slot]], None], slots: Sequence[Slot]
-    ) -> None:
-        """The work as one CUDA graph, captured the first time."""
+    ) -> bool:
+        """The work as one CUDA graph, captured the first time; False, and nothing is done, where
+        that is not asked for or fails.
+        """
+        if self.mode != "graph":
+            return False
         name = (work.__name__, *(slot.actors is not None for slot in slots))
         if name not in self._programs:
             if slots:
                 self._tell()
-            self._programs[name] = self._capture(work, slots)
-        program = self._programs[name]
+            program = self._captured(work, slots)
+            if program is None:
+                return False
+            self._programs[name] = program
+        self._replay(self._programs[name], slots)
+        return True
+
+    def _captured(
+        self, work: Callable[[Program, Sequence[Slot]], None], slots: Sequence[Slot]
+    ) -> Program | None:
+        """None where that fails: from then on there are no graphs, and that is told."""
+        stream = torch.cuda.current_stream()
+        try:
+            return self._capture(work, slots)
+        except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # a capture that fails does not leave its own
+            torch.cuda.synchronize()
+            if self._compiler is not None and _is_of_compiling(error):
+                self._compiler.give_up(error)
+                return self._captured(work, slots)  # of functions as they are
+            self._warn(f"updates run without a CUDA graph, which fails here: {_told(error)}")
+        self.mode, self.learner.lanes = "compiled", Lanes()
+        self._programs.clear()
+        return None
+
+    def _replay(self, program: Program, slots: Sequence[Slot]) -> None:
         if len(self._ahead) >= AHEAD:
             self._ahead.popleft().synchronize()
         program.give(slots)
         program.graph.replay()
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch's
         event.record()
         self._ahead.append(event)
 
@@ -404,7 +486,7 @@ class Engine:
         """Capturing changes nothing: no slot is anyone's yet, nothing is stored."""
         program = Program(slots, len(self.seeds), self._count.device)
         self.learner.lanes = CudaLanes()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # PyTorch's
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # compiles, and lets libraries set themselves up
             work(program, slots)
@@ -431,9 +513,17 @@ class Engine:
 
     # -- what the host asks for ----------------------------------------------------------------
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of what `fetch_metrics` gives."""
+        return (*self.learner.metrics, *(PRIORITIES if self.learner.is_prioritised else ()))
+
     def fetch_metrics(self, member: int) -> Fetch:
-        """The member's latest metrics, in the order of `learner.metrics`."""
-        return Fetch(self._metrics()[member])
+        """The member's latest metrics."""
+        found = self._metrics()[member]
+        if self.learner.is_prioritised:
+            found = torch.cat([found, self.replay.told_priorities(member).to(found.dtype)])
+        return Fetch(found)
 
     def fetch_policy(self, member: int) -> Fetch:
         """The flat weights that act for the member after the updates given so far.
@@ -461,9 +551,19 @@ def _can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
     try:
         _compiled(lambda x: 2 * x + 1)(torch.ones(8, device=device))
     except Exception as error:  # whatever a compiler or a missing one raises
-        warn(f"updates run without compilation, which fails here: {one_line(error)[:200]}")
+        warn(f"updates run without compilation, which fails here: {_told(error)}")
         return False
     return True
+
+
+def _is_of_compiling(error: Exception) -> bool:
+    from torch._dynamo import exc  # they have no public name
+
+    return isinstance(error, exc.TorchDynamoException | exc.FailOnRecompileLimitHit)
+
+
+def _told(error: Exception) -> str:
+    return one_line(error)[:200]
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
 from td7.errors import EnvironmentFault, InputError, RunError, one_line, unknown
-from td7.types import AnyFloat, Float64, Task, TaskSpec
+from td7.types import AnyFloat, Float64, Task, TaskSpec, without_version
 
 PAPER_TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4", "Humanoid-v4")
 _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
@@ -242,14 +242,14 @@ def _registered(task: Task) -> EnvSpec:
         return gymnasium.registry[id]
     # Gymnasium also lists MuJoCo tasks that it cannot make any more (v2, v3): never suggest those.
     current = tasks()
-    families = {_family(other) for other in current}
+    families = {without_version(other) for other in current}
     others = (
         other
         for other in gymnasium.registry
-        if other not in PAPER_TASKS and (other in current or _family(other) not in families)
+        if other not in PAPER_TASKS and (other in current or without_version(other) not in families)
     )
     known = [*PAPER_TASKS, *others]
-    siblings = sorted(other for other in known if _family(other) == _family(id))
+    siblings = sorted(other for other in known if without_version(other) == without_version(id))
     if siblings:
         raise unknown("task version", id, siblings)
     # Nor what cannot be trained, which only making it tells: the nearest one is made.
@@ -265,11 +265,6 @@ def _may_be_trained(id: str) -> bool:
     except InputError as error:
         return isinstance(error.__cause__, _NOT_INSTALLED)
     return True
-
-
-def _family(id: str) -> str:
-    """An id without its version."""
-    return re.sub(r"-v\d+$", "", id)
 
 
 def _mujoco_version(spec: EnvSpec) -> int | None:

@@ -142,7 +142,7 @@ def start_process(run: Planned, log_folder: Path, cores: set[int]) -> "subproces
             stderr=log,
             start_new_session=True,  # Ctrl-C is for us; we pass it on once
             # It makes one system call, and takes no lock that a thread of ours may hold.
-            preexec_fn=_die_with_parent,  # noqa: PLW1509
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # so it is safe with threads
         )
     if sys.platform == "linux":
         os.sched_setaffinity(process.pid, cores)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td7.collection import EvaluationDone
 from td7.stepping import Live, can_spin, stepper
 from td7.training import Member, RunConfig, Training
 from td7.types import AnyFloat, Float32
@@ -77,9 +76,7 @@ class LockstepTraining(Training):
         for member in self.members:
             member.finished = finished
         if finished or step % LOOK_EVERY == 0:
-            for done in self.executor.completed(block=finished):
-                assert isinstance(done, EvaluationDone)  # no other task is given
-                self._take_evaluation(done)
+            self._take_evaluations(block=finished)
             self._write_metrics(wait=False)
 
     def _take_step(self) -> None:

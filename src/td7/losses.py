@@ -102,14 +102,16 @@ def truncated(z: Tensor, dropped: int) -> Tensor:
     return pooled[..., : pooled.shape[-1] - dropped]
 
 
-def quantile_huber(z: Tensor, target: Tensor) -> Tensor:
+def quantile_huber(z: Tensor, target: Tensor, threshold: float) -> Tensor:
     """mean |tau_i - 1(delta < 0)| huber(delta), delta = target_j - z_i; z [S, N, B, Q] -> [S].
 
     The mean is over the batch, critics, quantiles and targets [S, B, T]; tau_i = (i + 0.5) / Q.
+    Beyond the threshold the Huber loss is linear.
     """
     delta = target.unsqueeze(1).unsqueeze(-2) - z.unsqueeze(-1)  # [S, N, B, Q, T]
     x = delta.abs()
-    huber = torch.where(x > 1, x - 0.5, 0.5 * x.square())
+    linear = threshold * (x - 0.5 * threshold)
+    huber = torch.where(x > threshold, linear, 0.5 * x.square())
     n = z.shape[-1]
     tau = (torch.arange(n, device=z.device, dtype=z.dtype) + 0.5) / n
     weight = (tau.view(-1, 1) - (delta < 0).to(z.dtype)).abs()
@@ -126,7 +128,7 @@ def td3_bc_loss(q: Tensor, action: Tensor, data_action: Tensor, alpha: float) ->
 
 
 def expectile_loss(difference: Tensor, expectile: float) -> Tensor:
-    """|tau - 1(x < 0)| x^2 of x = q - v [S, B, 1]: IQL's value."""
+    """|expectile - 1(x < 0)| x^2 of x = q - v [S, B, 1]: IQL's value."""
     weight = (expectile - (difference < 0).to(difference.dtype)).abs()
     return per_member_mean(weight * difference.square())
 

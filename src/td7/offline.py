@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from td7.collection import EvaluationDone
 from td7.datasets import Dataset
 from td7.training import Member, Training
 from td7.types import AnyFloat
@@ -23,9 +22,7 @@ class OfflineTraining(Training):
         for m, member in enumerate(self.members):
             self._evaluate_until(m, member.steps)
             member.finished = member.steps >= self.config.steps
-        for done in self.executor.completed(block=self.members[0].finished):
-            assert isinstance(done, EvaluationDone)  # no other task is given
-            self._take_evaluation(done)
+        self._take_evaluations(block=self.members[0].finished)
         if not self.members[0].finished:
             self._train()
 

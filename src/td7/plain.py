@@ -75,7 +75,7 @@ class PlainTD7:
     ) -> None:
         self.config = config
         self.device = device
-        parts = torch.from_numpy(rows).to(device).split(layout.splits, dim=1)  # type: ignore[no-untyped-call]
+        parts = torch.split(torch.from_numpy(rows).to(device), layout.splits, dim=1)
         self.data = [part.contiguous() for part in parts]
         self.priority = torch.ones(len(rows), device=device)
         dims = (layout.state_dim, layout.action_dim, config.embedding_dim, config.hidden_dim)
@@ -99,7 +99,7 @@ class PlainTD7:
 
     def _step(self, name: str, loss: Tensor) -> None:
         self.adams[name].zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch's
         self.adams[name].step()
 
     def update(self) -> None:

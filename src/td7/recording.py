@@ -153,7 +153,8 @@ class Source:
                 finished: dict[int, Float32] = {}
                 while players.pending:
                     for result in players.completed(block=True):
-                        assert isinstance(result, EpisodeDone)  # no other task was given
+                        if not isinstance(result, EpisodeDone):
+                            raise TypeError(f"{result} is not an episode")
                         finished[result.task.episode] = result.episode.rows
                 for i in batch:  # in their order, whoever was first
                     part = finished[i][: rows - total]

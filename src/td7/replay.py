@@ -173,6 +173,11 @@ class Replay:
             sums = children.view(len(children), -1, self._fan)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
 
+    def told_priorities(self, member: int) -> Tensor:
+        """[2]: the mean of the member's rows, and the largest seen; nobody waits for them."""
+        mean = self._levels[-1][member].sum() / self._sizes[member, 0]
+        return torch.stack([mean, self.max_priority[member]])
+
     def reset_max_priority(self, active: Tensor | None) -> None:
         """The largest priority, from the rows stored."""
         assign(self.max_priority, self.leaves.amax(dim=1), active)

@@ -59,13 +59,16 @@ class Table:
         kept = [",".join(self.columns)]
         self.counts = Counter()
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
-        for line in text.splitlines()[1:]:
+        header, *lines = text.splitlines() or [""]
+        columns = tuple(header.split(","))
+        missing = self.columns[len(columns) :]  # newer than the file: empty in its rows
+        for line in lines if (*columns, *missing) == self.columns else ():
             words = line.split(",")
             # A row that a crash cut short or spoilt is always among those to forget.
-            whole = len(words) == len(self.columns) and all(w.isdecimal() for w in words[:3])
+            whole = len(words) == len(columns) and all(w.isdecimal() for w in words[:3])
             if whole and keep(*map(int, words[:3])):
                 self.counts[int(words[0])] += 1
-                kept.append(line)
+                kept.append(line + "," * len(missing))
         if any(self.counts[seed] != count for seed, count in counts.items()):
             raise InputError(f"{self.path} has other rows than its snapshot knows of")
         self._rewrite(kept)
@@ -93,13 +96,12 @@ class Table:
 class RunFolder:
     """One run's files. Only one process at a time may write to it."""
 
-    def __init__(self, path: Path, metrics: Sequence[str], *, scored: bool) -> None:
+    def __init__(self, path: Path, *, scored: bool) -> None:
         self.path = path
         evaluations = (*EVALUATIONS, "score") if scored else EVALUATIONS
         self.tables = {
             "evaluations": Table(path / "evaluations.csv", evaluations),
             "episodes": Table(path / "episodes.csv", EPISODES),
-            "metrics": Table(path / "metrics.csv", ("seed", "step", "update", *metrics)),
         }
         try:
             self._lock = (path / ".lock").open("a+")
@@ -115,6 +117,11 @@ class RunFolder:
         """Has every table's name, columns and new rows told, as they come."""
         for name, table in self.tables.items():
             table.listener = partial(listener, name)
+
+    def add_metrics(self, names: Sequence[str]) -> None:
+        """The table of these."""
+        columns = ("seed", "step", "update", *names)
+        self.tables["metrics"] = Table(self.path / "metrics.csv", columns)
 
     def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
         """All tables as a snapshot knew them; those without a `keep`, empty."""

@@ -116,7 +116,8 @@ class RunConfig:
         for f in fields(cls):
             is_newer = f.name not in data and f.default is not MISSING
             if f.name not in values and not is_newer:
-                values[f.name] = parse(f.name, data[f.name], f.type)  # type: ignore[arg-type]
+                kind: Any = f.type  # a class: annotations are no strings here
+                values[f.name] = parse(f.name, data[f.name], kind)
         return cls(**values)
 
 
@@ -191,7 +192,7 @@ class Training(ABC):
         self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
             scored = self._scores([]) is not None
-            self.folder = RunFolder(path, chosen.learner.metrics, scored=scored)
+            self.folder = RunFolder(path, scored=scored)
             opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
@@ -217,6 +218,7 @@ class Training(ABC):
                 warn=progress.warn,
                 say=progress.say,
             )
+            self.folder.add_metrics(self.engine.metrics)
             self.members = [Member(seed) for seed in config.seeds]
             # The initial policies are the first checkpoints.
             self.checkpoints = list(self.learner.policies().to("cpu", copy=True).numpy())
@@ -360,6 +362,13 @@ class Training(ABC):
         if done.task.step > member.evaluation_step:  # workers may answer out of order
             member.evaluation_step = done.task.step
             member.evaluation = float(np.mean([e.episode_return for e in done.episodes]))
+
+    def _take_evaluations(self, *, block: bool) -> None:
+        """Where no other task is given."""
+        for done in self.executor.completed(block=block):
+            if not isinstance(done, EvaluationDone):
+                raise TypeError(f"{done} is not an evaluation")
+            self._take_evaluation(done)
 
     def _scores(self, returns: Sequence[float]) -> Float64 | None:
         """D4RL's, of agents that learn from data, on tasks that have one."""

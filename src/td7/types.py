@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,11 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 AnyPath = str | os.PathLike[str]  # as a user may give it; a `td7.Run` is one
+
+
+def without_version(id: str) -> str:
+    """A task's id up to its -v4, or all of it."""
+    return re.sub(r"-v\d+$", "", id)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Task:
     @property
     def family(self) -> str:
         """That without its version."""
-        return self.name.partition("-v")[0]
+        return without_version(self.name)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ def record(
     if file.is_dir():
         raise InputError(f"{file} is a folder, not a video file")
     try:
-        import imageio_ffmpeg  # noqa: F401
-        import PIL  # noqa: F401
+        import imageio_ffmpeg  # noqa: F401  # asked for, not used
+        import PIL  # noqa: F401  # likewise
     except ImportError as error:
         raise InputError("videos need the extra `video`: pip install 'td7[video]'") from error
     task = policy.spec.task

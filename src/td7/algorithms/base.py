@@ -125,14 +125,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def stage(method: Method) -> Method:
     """Marks a part of an update that is compiled as one."""
-    method.is_stage = True  # type: ignore[attr-defined]
+    method.is_stage = True  # type: ignore[attr-defined]  # `wrap_stages` asks for it
     return method
 
 
 class Lanes:
     """Which parts of an update may run beside each other. Here: none do, all run in turn.
 
-    `beside(name)` begins work that nothing waits for until `join(name)`, or the end of a chunk of
+    `beside(name)` begins work that nothing waits for until `join(name)`, or the end of a unit of
     updates. Work of one lane runs in order; it sees all that was begun before it outside of lanes.
     """
 

@@ -3,6 +3,10 @@
 Glossary:
     q, y        both critics' values [S, 2, B, 1], and the value target they learn [S, B, 1]
     sampled     N actions each, uniform, of pi(s') and of pi(s), all valued at s
+    alpha       the temperature of the policy's entropy
+
+Sources of values, in full in docs/offline-sources.md: the paper's command, files of the authors'
+program, and of rlkit, which it is built on.
 """
 
 import math
@@ -24,32 +28,45 @@ from td7.optimisers import Results, states, trained
 from td7.targets import polyak
 from td7.types import Exploration, Float64, TaskSpec
 
-LOG_STD_BOUNDS = (-5.0, 2.0)
-CLONED_MEAN_BOUND = 9.0  # on the policy's mean before tanh, in the density of the data's actions
+LOG_STD_BOUNDS = (-5.0, 2.0)  # policies.py; rlkit's own are (-20, 2)
+# On the policy's mean before tanh, in the density of the data's actions: policies.py, `log_prob`.
+CLONED_MEAN_BOUND = 9.0
+# Within which the weights of last layers begin: rlkit's networks.py, and policies.py.
+CRITICS_LAST, POLICYS_LAST = 3e-3, 1e-3
 
 
 @dataclass(frozen=True)
 class CQLConfig(LearnerConfig):
-    """The authors' program at the paper's command: CQL(H) with a fixed weight."""
+    """The authors' program at the paper's command: CQL(H) with a fixed weight.
 
+    Discount and batch are the same in all offline agents.
+    """
+
+    # cql_mujoco_new.py, `qf_lr`
     learning_rate: float = hyper(3e-4, "Adam's, for the critics", group="Optimiser", above=0)
+    # the paper's C.3, `--policy_lr`; the temperature's is the policy's: cql.py
     policy_learning_rate: float = hyper(
         3e-5, "Adam's, for the policy and the temperature", group="Optimiser", above=0
     )
+    # cql_mujoco_new.py, `layer_size`, of three layers
     hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
+    # the same
     hidden_layers: int = hyper(3, "of every network", group="Networks", at_least=1)
+    # `soft_target_tau`
     target_rate: float = hyper(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
+    # cql.py, `use_automatic_entropy_tuning`
     target_entropy_per_dimension: float = hyper(
         -1.0, "the policy's entropy aimed at, an action dimension", group="SAC"
     )
-    conservative_weight: float = hyper(
-        10.0, "of the push on values, alpha", group="CQL", at_least=0
-    )
+    # the paper's C.3, `--min_q_weight`
+    conservative_weight: float = hyper(10.0, "of the push on values", group="CQL", at_least=0)
+    # `num_random`
     sampled_actions: int = hyper(
         10, "uniform, of pi(s') and of pi(s), so many of each", group="CQL", at_least=1
     )
+    # `--policy_eval_start`
     cloning_updates: int = hyper(
         40_000,
         "the update from which the policy climbs values; it clones before",
@@ -59,7 +76,10 @@ class CQLConfig(LearnerConfig):
 
 
 def start_like_rlkit(last: float) -> Start:
-    """Hidden weights within 1/sqrt(width), biases 0.1; the last layers within `last`."""
+    """Hidden weights within 1/sqrt(width), biases 0.1; the last layers within `last`.
+
+    As rlkit's pytorch_util.py and networks.py have it.
+    """
 
     def start(p: Parameter, random: np.random.Generator, shape: tuple[int, ...]) -> Float64:
         layer, _, kind = p.name.rpartition(".")
@@ -127,17 +147,11 @@ class CQL(Learner):
 
         where = (device, dtype)
         rate, policy_rate = c.learning_rate, c.policy_learning_rate
-        self.critic = trained(
-            Layout.of(self.critic_network), 1, seeds, rate, *where, start=start_like_rlkit(3e-3)
-        )
-        self.actor = trained(
-            Layout.of(self.actor_network),
-            2,
-            seeds,
-            policy_rate,
-            *where,
-            start=start_like_rlkit(1e-3),
-        )
+        first = start_like_rlkit(CRITICS_LAST)
+        self.critic = trained(Layout.of(self.critic_network), 1, seeds, rate, *where, start=first)
+        first = start_like_rlkit(POLICYS_LAST)
+        layout = Layout.of(self.actor_network)
+        self.actor = trained(layout, 2, seeds, policy_rate, *where, start=first)
         self.temperature = temperature(len(seeds), policy_rate, *where)
         # Differs from paper: copies, as everyone else's; the authors' program draws them apart.
         self.target_critic = self.critic.flat.clone()

@@ -5,6 +5,9 @@ Glossary:
     v           V(s)
     y           the value target that the critics learn
     weight      how much the policy clones an action
+
+Sources of values, in full in docs/offline-sources.md: files of the authors' programs, IQL's at the
+paper's command and X-QL's, which is built on it.
 """
 
 from abc import abstractmethod
@@ -25,27 +28,37 @@ from td7.optimisers import Results, cosine, states, trained
 from td7.targets import polyak
 from td7.types import Exploration, Float32, RowLayout, TaskSpec
 
-LOG_STD_BOUNDS = (-5.0, 2.0)
-ACTION_LIMIT = 1 - 1e-5  # data's actions are kept within
-RETURN_RANGE = 1000.0  # that rewards are scaled to
-SAME_STATE = 1e-6  # a next state further than this from the next row's state ends a piece
+LOG_STD_BOUNDS = (-5.0, 2.0)  # IQL's learner.py and policy.py
+ACTION_LIMIT = 1 - 1e-5  # data's actions are kept within: IQL's dataset_utils.py
+RETURN_RANGE = 1000.0  # that rewards are scaled to: train_offline.py of both, `normalize`
+# A next state further than this from the next row's state ends a piece: IQL's dataset_utils.py.
+SAME_STATE = 1e-6
 
 
 @dataclass(frozen=True)
 class InSampleConfig(LearnerConfig):
-    """What IQL and X-QL share: the authors' programs for D4RL's MuJoCo tasks."""
+    """What IQL and X-QL share: the authors' programs for D4RL's MuJoCo tasks.
 
+    Learning rate: mujoco_config.py of both. Discount and batch are the same in all offline agents;
+    the paper's C.3 says X-QL's batch.
+    """
+
+    # mujoco_config.py of both, `hidden_dims`
     hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
+    # mujoco_config.py of both, `tau`
     target_rate: float = hyper(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
+    # mujoco_config.py of both, `temperature`
     advantage_temperature: float = hyper(
         3.0,
         "factor of the advantage in the weights exp(factor (q - v))",
         group="Policy",
         at_least=0,
     )
+    # actor.py of both
     largest_weight: float = hyper(100.0, "where those weights are clipped", group="Policy", above=0)
+    # IQL's learner.py, `opt_decay_schedule` and `max_steps`
     decay_updates: int = hyper(
         1_000_000,
         "updates over which the policy's rate falls to 0, as a cosine",
@@ -56,8 +69,9 @@ class InSampleConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class IQLConfig(InSampleConfig):
+    # mujoco_config.py, `expectile`
     expectile: float = hyper(
-        0.7, "of the data's actions that v learns, tau", group="IQL", above=0, at_most=1
+        0.7, "of the data's actions that v learns", group="IQL", above=0, at_most=1
     )
 
 

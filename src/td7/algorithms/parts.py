@@ -1,15 +1,17 @@
-"""Parts that any algorithm with twin critics may be given: LAP, value clipping."""
+"""Parts of algorithms with twin critics: what all begin with, LAP, value clipping."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import OnlineConfig
+from td7.algorithms.base import Learner, OnlineConfig
 from td7.configs import hyper
 from td7.targets import assign
+from td7.types import Exploration, TaskSpec
 
 # The actor's Q of both critics' [S, 2, B, 1].
 ACTOR_VALUES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -131,3 +133,37 @@ def value_metrics(q: Tensor, y: Tensor) -> dict[str, Tensor]:
 def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
     """The same, and the bounds that targets are clipped to."""
     return {**value_metrics(q, y), "clip_min": clip.min, "clip_max": clip.max}
+
+
+class TwinCriticLearner(Learner):
+    """TD3, TD3+OFE and TD7 but for their networks."""
+
+    metrics: ClassVar[tuple[str, ...]] = (
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "policy_value",
+        "value_target",
+        "td_error",
+        "clip_min",
+        "clip_max",
+    )
+
+    def __init__(
+        self,
+        config: TwinCriticConfig,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        c = config
+        self.exploration = Exploration("added_noise", c.exploration_noise)
+        self.actor_every = c.actor_every
+        self.target_every = c.target_every
+        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
+        self.actor_value = ACTOR_VALUES[c.actor_value]
+        self.critic_loss = CriticLoss(c)
+        self.is_prioritised = self.critic_loss.is_prioritised
+        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)

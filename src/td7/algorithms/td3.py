@@ -14,21 +14,15 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, Turn, stage
-from td7.algorithms.parts import (
-    ACTOR_VALUES,
-    CriticLoss,
-    TwinCriticConfig,
-    ValueClip,
-    critic_metrics,
-)
-from td7.architectures import Layer, Layout, Network, mlp
+from td7.algorithms.base import Batch, Turn, stage
+from td7.algorithms.parts import TwinCriticConfig, TwinCriticLearner, critic_metrics
+from td7.architectures import Layout, Network, mlp
 from td7.configs import hyper
 from td7.networks import Parameters, apply, unflatten
 from td7.optimisers import Results, descend_together, states, trained
 from td7.representations import Sale
 from td7.targets import assign, polyak
-from td7.types import Exploration, TaskSpec
+from td7.types import TaskSpec
 
 
 @dataclass(frozen=True)
@@ -55,36 +49,17 @@ def critic_network(state_dim: int, action_dim: int, config: TD3Config) -> Networ
     z, h, activation = config.embedding_dim, config.hidden_dim, config.critic_activation
     embeddings = {"zsa": z, "zs": z} if config.encoder else {}
     inputs = {**embeddings, "state": state_dim, "action": action_dim}
-    layers = mlp(inputs, ("q1", "q2", "value"), (h, h, 1), activation).layers
-    return Network(inputs, layers, heads=2)
+    return mlp(inputs, ("q1", "q2", "value"), (h, h, 1), activation, heads=2)
 
 
 def actor_network(state_dim: int, action_dim: int, config: TD3Config) -> Network:
     """s -> 256 -> 256 -> action, ReLU and tanh."""
-    h = config.hidden_dim
-    return Network(
-        {"state": state_dim},
-        (
-            Layer("a1", ("state",), h, activation="relu"),
-            Layer("a2", ("a1",), h, activation="relu"),
-            Layer("action", ("a2",), action_dim, activation="tanh"),
-        ),
-    )
+    names, widths = ("a1", "a2", "action"), (config.hidden_dim, config.hidden_dim, action_dim)
+    return mlp({"state": state_dim}, names, widths, "relu", last_activation="tanh")
 
 
-class DelayedLearner(Learner):
+class DelayedLearner(TwinCriticLearner):
     """TD3 and TD3+BC but for the actor's loss."""
-
-    metrics = (
-        "critic_loss",
-        "actor_loss",
-        "value",
-        "policy_value",
-        "value_target",
-        "td_error",
-        "clip_min",
-        "clip_max",
-    )
 
     def __init__(
         self,
@@ -96,10 +71,7 @@ class DelayedLearner(Learner):
     ) -> None:
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
-        self.exploration = Exploration("added_noise", c.exploration_noise)
-        self.actor_every = self.policy_every = c.actor_every
-        self.target_every = c.target_every
-        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
+        self.policy_every = c.actor_every
         dims = (task.state_dim, task.action_dim)
         self.sale = Sale.of(*dims, c.embedding_dim, c.hidden_dim)
         self.critic_network = critic_network(*dims, c)
@@ -115,9 +87,6 @@ class DelayedLearner(Learner):
         if c.encoder:
             self.critics["encoder"] = trained(self.sale.layout, 0, *start)
             self.target_critics["encoder"] = self.critics["encoder"].flat.clone()
-        self.critic_loss = CriticLoss(c)
-        self.is_prioritised = self.critic_loss.is_prioritised
-        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
     def state(self) -> dict[str, Tensor]:
         return {
@@ -189,7 +158,7 @@ class DelayedLearner(Learner):
 
         def loss(actor: Parameters) -> Results:
             action = apply(self.actor_network, actor, state=batch.state)
-            q = ACTOR_VALUES[c.actor_value](self._q(critics, batch.state, action))
+            q = self.actor_value(self._q(critics, batch.state, action))
             return self.actor_loss(q, action, batch.action), q
 
         actor_loss, q = self.actor.descend(loss, active)

@@ -1,4 +1,11 @@
-"""TD3+BC: TD3 whose actor also clones the data's actions, on normalised states (offline)."""
+"""TD3+BC: TD3 whose actor also clones the data's actions, on normalised states (offline).
+
+Glossary, besides TD3's:
+    m, d        mean and standard deviation of the data's states, a dimension
+    W, b        the actor's first layer
+
+Sources of values, in full in docs/offline-sources.md: files of the authors' program.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +19,17 @@ from td7.configs import hyper
 from td7.networks import flatten
 from td7.types import Float32, RowLayout, TaskSpec
 
-SMALLEST_SPREAD = 1e-3  # added to a state dimension's standard deviation
+SMALLEST_SPREAD = 1e-3  # added to a state dimension's standard deviation: utils.py
 
 
 @dataclass(frozen=True)
 class TD3BCConfig(TD3Config):
-    """The authors' program at the paper's command; TD3's parts can be added here, too."""
+    """The authors' program at the paper's command; TD3's parts can be added here, too.
 
+    Rates, widths and delay are TD3's, as TD3_BC.py has them; target noise and its clip: main.py.
+    """
+
+    # main.py, `--alpha`
     cloning_alpha: float = hyper(
         2.5, "weight of the value, over its mean size, beside cloning's 1", group="TD3+BC", above=0
     )

@@ -14,22 +14,16 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, Turn, stage
-from td7.algorithms.parts import (
-    ACTOR_VALUES,
-    CriticLoss,
-    TwinCriticConfig,
-    ValueClip,
-    critic_metrics,
-)
-from td7.architectures import Layer, Layout, Network, mlp
+from td7.algorithms.base import Batch, Turn, stage
+from td7.algorithms.parts import TwinCriticConfig, TwinCriticLearner, critic_metrics
+from td7.architectures import Layout, Network, mlp
 from td7.configs import hyper
 from td7.errors import InputError
 from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.optimisers import Results, states, trained
 from td7.representations import OFENet
 from td7.targets import polyak
-from td7.types import Exploration, Task, TaskSpec
+from td7.types import Task, TaskSpec
 
 # Layers of each of OFENet's blocks: the paper's table; 6 elsewhere.
 LAYERS = {"HalfCheetah": 8, "Hopper": 6, "Walker2d": 6, "Ant": 6, "Humanoid": 8}
@@ -76,29 +70,12 @@ def critic_network(zsa: Mapping[str, int], config: TD3OFEConfig) -> Network:
 
 def actor_network(zs: Mapping[str, int], action_dim: int, config: TD3OFEConfig) -> Network:
     """zs -> 256 -> 256 -> action, ReLU and tanh."""
-    h = config.hidden_dim
-    return Network(
-        zs,
-        (
-            Layer("a1", tuple(zs), h, activation="relu"),
-            Layer("a2", ("a1",), h, activation="relu"),
-            Layer("action", ("a2",), action_dim, activation="tanh"),
-        ),
-    )
+    names, widths = ("a1", "a2", "action"), (config.hidden_dim, config.hidden_dim, action_dim)
+    return mlp(zs, names, widths, "relu", last_activation="tanh")
 
 
-class TD3OFE(Learner):
-    metrics = (
-        "ofe_loss",
-        "critic_loss",
-        "actor_loss",
-        "value",
-        "policy_value",
-        "value_target",
-        "td_error",
-        "clip_min",
-        "clip_max",
-    )
+class TD3OFE(TwinCriticLearner):
+    metrics = ("ofe_loss", *TwinCriticLearner.metrics)
 
     def __init__(
         self,
@@ -120,10 +97,6 @@ class TD3OFE(Learner):
             raise InputError(
                 f"ofe_features={c.ofe_features} must be a multiple of ofe_layers={c.ofe_layers}"
             )
-        self.exploration = Exploration("added_noise", c.exploration_noise)
-        self.actor_every = c.actor_every
-        self.target_every = c.target_every
-        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
         self.ofe = OFENet.of(
             task.state_dim, task.action_dim, c.ofe_features, c.ofe_layers, self.predicted_dim
         )
@@ -137,9 +110,6 @@ class TD3OFE(Learner):
         self.actor = trained(Layout.of(self.actor_network), 2, *start)
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
-        self.critic_loss = CriticLoss(c)
-        self.is_prioritised = self.critic_loss.is_prioritised
-        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
     def state(self) -> dict[str, Tensor]:
         return {
@@ -218,7 +188,7 @@ class TD3OFE(Learner):
         def loss(actor: Parameters) -> Results:
             action = apply(self.actor_network, actor, **zs)
             q = apply(self.critic_network, critic, **self.ofe.zsa(net, zs, action))
-            q = ACTOR_VALUES[c.actor_value](q)
+            q = self.actor_value(q)
             return losses.actor_loss(q, action, batch.action, 0.0), q
 
         actor_loss, q = self.actor.descend(loss, active)

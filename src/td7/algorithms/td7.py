@@ -17,22 +17,17 @@ import torch
 from torch import Tensor
 
 from td7 import losses
-from td7.algorithms.base import Batch, Learner, Turn, stage
-from td7.algorithms.parts import (
-    ACTOR_VALUES,
-    CriticLoss,
-    TwinCriticConfig,
-    ValueClip,
-    critic_metrics,
-)
+from td7.algorithms.base import Batch, Turn, stage
+from td7.algorithms.parts import ACTOR_VALUES, TwinCriticConfig, TwinCriticLearner, critic_metrics
 from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
 from td7.checkpoints import CRITERIA
 from td7.configs import hyper
+from td7.errors import InputError
 from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.optimisers import Results, Trained, descend_together, detached, states, trained
 from td7.representations import Sale
 from td7.targets import assign, polyak
-from td7.types import Exploration, TaskSpec
+from td7.types import TaskSpec
 
 NORMS = tuple(NORM_PARAMETERS)
 SLOW_RATE = 0.01  # at which the slow encoder of one learning target follows, each update
@@ -42,18 +37,24 @@ ENCODER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": losses.cosine_loss,
 }
 
+
+def _next_zs(td7: "TD7", batch: Batch, noise: Tensor) -> Tensor:
+    del noise
+    return td7.next_zs(td7.encoder.parameters, batch, training=True)
+
+
 # What zsa learns to be, without a gradient of its own.
 LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
-    "next_zs": lambda td7, batch, _: td7.next_zs(td7.encoder.parameters, batch, training=True),
+    "next_zs": _next_zs,
     "slow_next_zs": lambda td7, batch, _: td7.next_zs(
         unflatten(td7.sale.layout, td7.slow_encoder), batch
     ),
     "next_state": lambda _, batch, __: batch.next_state,
-    "next_zs_and_reward": lambda td7, batch, _: td7.next_zs(
-        td7.encoder.parameters, batch, training=True
-    ),
+    "next_zs_and_reward": _next_zs,
     "next_zsa": lambda td7, batch, noise: td7.next_zsa(batch, noise),
 }
+# Of what critics may read, all that tells one action from another.
+OF_ACTIONS = ("zsa", "phi", "sa")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,14 @@ class TD7Config(TwinCriticConfig):
         choices=(*CRITERIA, "none"),
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not set(OF_ACTIONS) & set(self.critic_inputs):
+            raise InputError(
+                f"critic_inputs={','.join(self.critic_inputs)} must have one of "
+                f"{', '.join(OF_ACTIONS)}: a critic reads the action"
+            )
+
 
 def critic_network(
     state_dim: int, action_dim: int, config: TD7Config, zsa_dim: int | None = None
@@ -162,27 +171,17 @@ def actor_network(state_dim: int, action_dim: int, config: TD7Config) -> Network
 
 def embedding_sources(config: TD7Config) -> tuple[str, str]:
     """Whose embeddings the current networks read, and whose the target networks."""
-    if config.encoder_training == "end_to_end":
-        return "current", "fixed"
-    return ("fixed", "target_fixed") if config.fixed_embeddings else ("current", "current")
+    if not config.fixed_embeddings:
+        return "current", "current"
+    is_end_to_end = config.encoder_training == "end_to_end"
+    return ("current", "fixed") if is_end_to_end else ("fixed", "target_fixed")
 
 
-class TD7(Learner):
+class TD7(TwinCriticLearner):
+    metrics = ("encoder_loss", *TwinCriticLearner.metrics)
     sale: Sale
     encoder: Trained
     slow_encoder: Tensor
-
-    metrics = (
-        "encoder_loss",
-        "critic_loss",
-        "actor_loss",
-        "value",
-        "policy_value",
-        "value_target",
-        "td_error",
-        "clip_min",
-        "clip_max",
-    )
 
     def __init__(
         self,
@@ -194,10 +193,6 @@ class TD7(Learner):
     ) -> None:
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
-        self.exploration = Exploration("added_noise", c.exploration_noise)
-        self.actor_every = c.actor_every
-        self.target_every = c.target_every
-        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
 
         zsa_dim = task.state_dim if c.learning_target == "next_state" else c.embedding_dim
         self.sale = Sale.of(
@@ -228,9 +223,6 @@ class TD7(Learner):
         self.slow_encoder = self.encoder.flat.clone()
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
-        self.critic_loss = CriticLoss(c)
-        self.is_prioritised = self.critic_loss.is_prioritised
-        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
 
         encoders = {
             "current": self.encoder.flat,
@@ -246,6 +238,8 @@ class TD7(Learner):
         self._is_end_to_end = self._reads_zs and c.encoder_training == "end_to_end"
         self._waits_for_encoder = self._trains_encoder and not c.fixed_embeddings
         self._has_slow_encoder = c.learning_target == "slow_next_zs"
+        self._learning_target = LEARNING_TARGETS[c.learning_target]
+        self._loss_of_zsa = ENCODER_LOSSES[c.encoder_loss]
 
     def state(self) -> dict[str, Tensor]:
         state = {
@@ -271,7 +265,7 @@ class TD7(Learner):
         priorities: Tensor | None
         if self._is_end_to_end:
             y = self._value_target(batch, target_noise, active)
-            priorities = self._train_critic_and_encoder(batch, y, active)
+            priorities = self._train_critic_and_encoder(batch, target_noise, y, active)
             if turn.trains_actors:
                 encoder = self._actors_encoder(turn)
                 self._begin_actor(batch, self._embedded(batch), encoder, turn.actors)
@@ -312,14 +306,18 @@ class TD7(Learner):
     @stage
     def _train_encoder(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
         """(g(f(s), a) - |f(s')|x)^2; the target is the current encoder's."""
-        target = LEARNING_TARGETS[self.config.learning_target](self, batch, noise)
+        target = self._learning_target(self, batch, noise)
         encoder_loss, statistics = self.encoder.descend(
             lambda encoder: self._encoder_loss(encoder, batch, target), active
         )
+        self._follow_encoder(statistics, active)
+        self.record(active, encoder_loss=encoder_loss)
+
+    def _follow_encoder(self, statistics: BatchStatistics, active: Tensor | None) -> None:
+        """What comes after each of its steps: batch norms' statistics, and the slow encoder."""
         follow(self.encoder.layout, self.encoder.flat, statistics, active)
         if self._has_slow_encoder:
             polyak(self.slow_encoder, self.encoder.flat, SLOW_RATE, active)
-        self.record(active, encoder_loss=encoder_loss)
 
     def _encoder_loss(
         self, encoder: Parameters, batch: Batch, target: Tensor
@@ -327,7 +325,7 @@ class TD7(Learner):
         statistics: BatchStatistics = {}
         zs = self.sale.zs(encoder, batch.state, statistics)
         predicted = self.sale.predicted(encoder, zs, batch.action, statistics)
-        loss = ENCODER_LOSSES[self.config.encoder_loss](predicted["zsa"], target)
+        loss = self._loss_of_zsa(predicted["zsa"], target)
         if "reward" in predicted:
             loss = loss + losses.per_member_mean((predicted["reward"] - batch.reward).square())
         return loss, statistics
@@ -340,7 +338,8 @@ class TD7(Learner):
         """g(f(s'), a') of the current encoder, a' the target policy's."""
         encoder = self.encoder.parameters
         next_zs = self.next_zs(encoder, batch, training=True)
-        return self.sale.zsa(encoder, next_zs, self._next_x(batch, noise)["action"])
+        next_action = self._next_x(batch, noise)["action"]
+        return self.sale.predicted(encoder, next_zs, next_action, {})["zsa"]
 
     # -- what the critics read -----------------------------------------------------------------
 
@@ -422,11 +421,11 @@ class TD7(Learner):
 
     @stage
     def _train_critic_and_encoder(
-        self, batch: Batch, y: Tensor, active: Tensor | None
+        self, batch: Batch, noise: Tensor, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
         """Huber(y - Q(z_{t+1}^sa, z_{t+1}^s, s, a)) + beta (z_{t+1}^sa - |z_{t+1}^s'|x)^2."""
         c = self.config
-        target = self.next_zs(self.encoder.parameters, batch, training=True)
+        target = self._learning_target(self, batch, noise)
 
         def loss(both: Parameters) -> Results:
             encoder_loss, of_encoder = self._encoder_loss(both, batch, target)
@@ -440,7 +439,7 @@ class TD7(Learner):
         _, critic_loss, encoder_loss, q, of_encoder, of_critic = descend_together(
             (self.encoder, self.critic), loss, active
         )
-        follow(self.encoder.layout, self.encoder.flat, of_encoder, active)
+        self._follow_encoder(of_encoder, active)
         follow(self.critic.layout, self.critic.flat, of_critic, active)
         self.record(active, encoder_loss=encoder_loss)
         self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
@@ -467,7 +466,7 @@ class TD7(Learner):
             statistics: BatchStatistics = {}
             action = apply(self.actor_network, actor, statistics, **x)
             q = apply(self.critic_network, critic, **self._x(encoder, batch.state, action, zs))
-            q = ACTOR_VALUES[c.actor_value](q)
+            q = self.actor_value(q)
             return losses.actor_loss(q, action, batch.action, c.cloning_weight), q, statistics
 
         actor_loss, q, statistics = self.actor.descend(loss, active)

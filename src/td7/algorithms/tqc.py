@@ -47,6 +47,7 @@ class TQCConfig(MaximumEntropyConfig):
 # Quantiles dropped a critic: the paper's table, from the suggestions of TQC's authors.
 DROPPED = {"HalfCheetah": 0, "Hopper": 5, "Walker2d": 2, "Ant": 2, "Humanoid": 2}
 DROPPED_ELSEWHERE = 2
+HUBER_THRESHOLD = 1.0  # as TQC's authors have it
 
 
 class TQC(MaximumEntropyLearner):
@@ -68,7 +69,7 @@ class TQC(MaximumEntropyLearner):
 
     def critic_loss(self, q: Tensor, y: Tensor) -> Tensor:
         """Quantile Huber of every z_i and y_j."""
-        return losses.quantile_huber(q, y)
+        return losses.quantile_huber(q, y, HUBER_THRESHOLD)
 
     def td_error(self, q: Tensor, y: Tensor) -> Tensor:
         """Of the mean over critics and quantiles."""

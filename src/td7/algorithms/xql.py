@@ -1,4 +1,11 @@
-"""X-QL: IQL's learner with Gumbel regression for values and a Huber loss for critics."""
+"""X-QL: IQL's learner with Gumbel regression for values and a Huber loss for critics.
+
+Glossary:
+    q, v        as IQL's: the target critics' value of the data's action, and V(s)
+    beta        the temperature of the Gumbel regression, which makes v a soft maximum of q
+
+Sources of values, in full in docs/offline-sources.md: the paper's command, files of X-QL's program.
+"""
 
 from dataclasses import dataclass
 
@@ -13,8 +20,11 @@ from td7.configs import hyper
 class XQLConfig(InSampleConfig):
     """The authors' version with one set of hyperparameters, as the paper runs it."""
 
+    # the paper's C.3 and mujoco_consistent.sh, `--temp`
     gumbel_temperature: float = hyper(2.0, "of the Gumbel regression, beta", group="X-QL", above=0)
+    # the same, `--max_clip`
     gumbel_clip: float = hyper(7.0, "largest (q - v) / beta that counts", group="X-QL", above=0)
+    # critic.py, `update_q`
     huber_threshold: float = hyper(
         20.0, "where the critics' loss turns linear", group="X-QL", above=0
     )
@@ -22,7 +32,7 @@ class XQLConfig(InSampleConfig):
 
 class XQL(InSampleLearner):
     config: XQLConfig
-    value_norm = "layer"
+    value_norm = "layer"  # mujoco_config.py, `layernorm`
 
     def value_loss(self, difference: Tensor) -> Tensor:
         c = self.config

@@ -1,7 +1,7 @@
 """What a study is: rows, each of which changes one thing of its reference."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from td7.environments import PAPER_TASKS
@@ -29,7 +29,7 @@ class Study:
     steps: int  # of its table; where its agents learn from data, updates
     table: str  # of returns or scores, in td7.paper; "" where the paper has only curves
     rows: Mapping[str, Row]  # label: row; the first is what percent losses are against
-    tasks: tuple[str, ...] = field(default=PAPER_TASKS)
+    tasks: tuple[str, ...] = PAPER_TASKS
     datasets: tuple[str, ...] = ()  # of D4RL, where its agents learn from data
     times_machines: bool = False  # a result is a machine's with so many seeds, never pooled
 

@@ -22,6 +22,7 @@ BEYOND = Study(
             },
             "TD3": {
                 "TD3": ("td3", {}, "the baseline"),
+                "TD3+OFE": ("td3+ofe", {}, "TD3 on the features of OFENet"),
                 "TD3+OFE + checkpoints": (
                     "td3+ofe",
                     {"checkpoints": "minimum"},
