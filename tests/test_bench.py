@@ -41,7 +41,7 @@ def test_the_floor_has_every_matrix_product(name: str) -> None:
 
 
 def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {*ALGORITHMS} - {*peers.PEERS} == {"td7", "td3+ofe", "xql"}
+    assert {"td7", "td3+ofe", "xql"}.isdisjoint(peers.PEERS)
     monkeypatch.setattr(peers, "find_spec", lambda _: None)
     assert not any(peers.peer(name) for name in ALGORITHMS)
     (result,) = bench.measure(

@@ -1,7 +1,10 @@
 """docs/internals.md: its tree is the tree, its names exist, its algorithm trains and resumes."""
 
 import importlib
+import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +23,7 @@ from td7 import actors, networks
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import Turn
 from td7.architectures import Layout
+from td7.cli import main
 from td7.engine import Engine
 from td7.environments import describe
 from td7.replay import Replay
@@ -147,6 +151,46 @@ def script(checkpoints: str, steps: int, out: str) -> str:
         assert code.count(pattern) == 1, pattern
         code = code.replace(pattern, words)
     return code
+
+
+def test_by_its_modules_name_the_example_is_known_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell needs nothing else: neither to train nor to go on, in another process."""
+    (tmp_path / "ddpg.py").write_text(MODULE)
+    small = ["--steps", "60", "--quiet", "--set", "random_steps=40", "hidden_dim=16"]
+    given = ["--env", "toys:Point-v0", "--evaluation-episodes", "1", "--out", "run", *small]
+    path = f"{Path(__file__).parent}"
+    for words in (["train", "ddpg:ddpg", *given], ["resume", "run", "--steps", "80", "--quiet"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "td7", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["algorithm"] == "ddpg:ddpg"
+    assert td7.load(tmp_path / "run").spec.task.id == "toys:Point-v0"
+    (result,) = read([tmp_path / "run"]).results
+    assert result.label == "DDPG"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "nowhere:ddpg",
+            "algorithm 'nowhere:ddpg': module 'nowhere' cannot be imported: No module",
+        ),
+        ("json:td8", "unknown algorithm 'td8'; did you mean 'td7'?"),
+    ],
+)
+def test_a_module_without_it(name: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", name, "--env", "toys:Point-v0"]) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("ddpg")

@@ -1,7 +1,7 @@
 """Every variant of the paper is a row; every row trains, stacks, compiles and can be saved."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,25 +210,29 @@ def state(engine: Engine) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in found.items()}
 
 
-def moves(row: Row) -> set[str]:
-    """The networks that a row trains, and those that follow them."""
-    s, names = row.settings, {"critic", "actor", "target_critic", "target_actor"}
-    if row.algorithm in ("sac", "tqc"):
-        sale = {"encoder", "fixed_encoder", "target_fixed_encoder"} if s.get("sale") else set()
-        return {"critic", "actor", "target_critic", "temperature"} | sale
-    if row.algorithm in ("iql", "xql"):
-        return {"value", "critic", "target_critic", "actor"}
-    if row.algorithm == "cql":
-        return {"critic", "actor", "target_critic", "temperature"}
-    if row.algorithm == "td3+ofe":
-        return names | {"ofe"}
-    if row.algorithm in ("td3", "td3+bc"):
-        return names | ({"encoder", "target_encoder"} if s.get("encoder") else set())
+TWINS = {"critic", "actor", "target_critic", "target_actor"}
+SOFT = {"critic", "actor", "target_critic", "temperature"}
+FIXED = {"encoder", "fixed_encoder", "target_fixed_encoder"}
+
+
+def td7_moves(s: Mapping[str, Any]) -> set[str]:
     inputs = (*s.get("critic_inputs", ("zsa",)), *s.get("actor_inputs", ("zs",)))
     reads = "zs" in inputs or "zsa" in inputs
-    if reads and s.get("encoder_training") != "frozen":
-        names |= {"encoder", "fixed_encoder", "target_fixed_encoder"}
-    return names | ({"slow_encoder"} if s.get("learning_target") == "slow_next_zs" else set())
+    trains = reads and s.get("encoder_training") != "frozen"
+    slow = {"slow_encoder"} if s.get("learning_target") == "slow_next_zs" else set()
+    return TWINS | (FIXED if trains else set()) | slow
+
+
+# The networks that a row of an algorithm trains, and those that follow them, by its settings.
+MOVES: dict[str, Callable[[Mapping[str, Any]], set[str]]] = {
+    **dict.fromkeys(("sac", "tqc"), lambda s: SOFT | (FIXED if s.get("sale") else set())),
+    **dict.fromkeys(("iql", "xql"), lambda _: {"value", "critic", "target_critic", "actor"}),
+    "cql": lambda _: SOFT,
+    "td3+ofe": lambda _: TWINS | {"ofe"},
+    "td3": lambda s: TWINS | ({"encoder", "target_encoder"} if s.get("encoder") else set()),
+    "td3+bc": lambda _: TWINS,
+    "td7": td7_moves,
+}
 
 
 @pytest.mark.parametrize("name", DISTINCT)
@@ -241,7 +245,8 @@ def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
     moved = {
         n for n in networks if (after[f"{n}.parameters"] != before[f"{n}.parameters"]).any(1).all()
     }
-    assert moved == moves(variant(name))
+    row = variant(name)
+    assert moved == MOVES[row.algorithm](row.settings)
     engine.check()
     assert engine.learner.is_prioritised == bool((after["leaves"] != before["leaves"]).any())
     for metric in engine.learner.metrics:

@@ -325,7 +325,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     if not dataset:
         updates -= hyperparameters.random_steps  # type: ignore[attr-defined]  # an OnlineConfig
     return RunConfig(
-        algorithm=chosen.name,
+        algorithm=name,
         variant=options.variant,
         task=task,
         seeds=parse_seeds(options.seeds),

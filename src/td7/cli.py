@@ -138,8 +138,10 @@ def _add_train(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     from td7.api import TrainOptions
 
     if words and not words[0].startswith("-"):
-        algorithm(words[0])  # a wrong one is told before anything else, help included
-    chosen = next((word for word in words if word in ALGORITHMS), "td7")
+        # A wrong one is told before anything else, help included.
+        chosen = algorithm(words[0]).name
+    else:
+        chosen = next((word for word in words if word in ALGORITHMS), "td7")
     others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != chosen)
     parser.epilog = f"{_hyperparameter_help([chosen])}\n\nof the others: {others}"
 

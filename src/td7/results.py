@@ -303,7 +303,8 @@ def paper_name(study: str, algorithm: str) -> str:
     """An algorithm as the paper prints it."""
     rows: Iterable[Row] = STUDIES[study].rows.values()
     names = {row.algorithm: row.label for row in rows}
-    return names.get(algorithm, algorithm.upper())
+    own = algorithm.rpartition(":")[2]  # someone's own comes with its module
+    return names.get(own, own.upper())
 
 
 def _changed(config: Mapping[str, Any], own: Mapping[str, Any], offline: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from td7.algorithms.base import Learner, LearnerConfig
@@ -14,7 +15,7 @@ from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
-from td7.errors import unknown
+from td7.errors import InputError, one_line, unknown
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ ALGORITHMS = {
 
 
 def algorithm(name: str) -> Algorithm:
-    if name not in ALGORITHMS:
-        raise unknown("algorithm", name, ALGORITHMS)
-    return ALGORITHMS[name]
+    """By its name; `module:name` imports the module first, which puts its own into ALGORITHMS."""
+    module, colon, own = name.rpartition(":")
+    if colon:
+        try:
+            import_module(module)
+        except Exception as error:  # foreign code
+            problem = f"module {module!r} cannot be imported: {one_line(error)}"
+            raise InputError(f"algorithm {name!r}: {problem}") from error
+    if own not in ALGORITHMS:
+        raise unknown("algorithm", own, ALGORITHMS)
+    return ALGORITHMS[own]
