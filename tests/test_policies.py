@@ -18,6 +18,7 @@ from td7.actors import Actor, flatten
 from td7.architectures import Layer, Layout, Network
 from td7.errors import InputError
 from td7.policies import Policy
+from td7.statistics import Sample
 from td7.types import Exploration, Task, TaskSpec
 
 assert toys  # registers the tasks
@@ -47,6 +48,17 @@ def policy(run: td7.Run) -> Policy:
 
 def states(n: int = 50) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     return np.random.default_rng(0).uniform(-3.0, 3.0, (n, 2))
+
+
+def test_what_a_run_ended_with(run: td7.Run) -> None:
+    """By hand: the mean of the two episodes of step 80, a seed."""
+    final = run.final()
+    assert list(final.index) == [2, 5]
+    for seed in (2, 5):
+        rows = run.evaluations.query(f"seed == {seed} and step == 80")["return"]
+        assert len(rows) == 2
+        assert final[seed] == pytest.approx(rows.sum() / 2)
+    assert Sample.of(final).n == 2
 
 
 def test_what_takes_a_path_takes_a_run(run: td7.Run) -> None:

@@ -149,6 +149,11 @@ class Run:
         """seed, step, episode, return, length: a row an evaluation episode."""
         return self._read("evaluations.csv")
 
+    def final(self) -> "pd.Series[float]":
+        """Each seed's mean return in its last evaluation, for `td7.statistics`."""
+        last = self.evaluations.set_index(["seed", "step"])["return"].groupby(level=[0, 1]).mean()
+        return last.groupby(level="seed").last().rename("return")
+
     @property
     def episodes(self) -> pd.DataFrame:
         """seed, step, episode, return, length: a row a training episode."""
