@@ -40,6 +40,23 @@ def test_the_floor_has_every_matrix_product(name: str) -> None:
     assert operations == counter.get_total_flops() > 0
 
 
+def test_sampling_alone_is_measured() -> None:
+    """A part of an update takes less than all of it."""
+    results = bench.measure(
+        "td7",
+        CHEETAH,
+        seeds=[1],
+        engines=["eager", "sampling"],
+        rows=[300],
+        device="cpu",
+        seconds=0.5,
+        say=lambda _: None,
+    )
+    found = {r.engine: r.milliseconds for r in results}
+    assert set(found) == {"plain", "eager", "sampling"}
+    assert found["sampling"] < found["eager"] / 2
+
+
 def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"td7", "td3+ofe", "xql"}.isdisjoint(peers.PEERS)
     monkeypatch.setattr(peers, "find_spec", lambda _: None)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.table import Table
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from td7 import peers
@@ -31,6 +32,7 @@ from td7.replay import Replay
 from td7.runs import versions
 from td7.types import Float32, RowLayout, TaskSpec
 
+SAMPLING = "sampling"  # among engines: no update, but what prioritised replay takes of one
 ROUND = 10  # updates timed at once; rounds of all candidates take turns
 
 
@@ -78,8 +80,10 @@ def measure(
             makers[reference, 1] = partial(peers.updates, name, spec, data, device, ROUND)
         for count in seeds:
             for mode in engines:
-                makers[mode, count] = partial(
-                    _engine, name, mode, spec, count, data, device, say, ROUND
+                makers[mode, count] = (
+                    partial(_sampling, name, spec, count, data, device)
+                    if mode == SAMPLING
+                    else partial(_engine, name, mode, spec, count, data, device, say, ROUND)
                 )
         candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
         for (mode, count), make in makers.items():
@@ -212,6 +216,32 @@ def _engine(
         goal = engine.updates[0] + updates
         while engine.updates[0] < goal:
             engine.advance([goal - engine.updates[0]] * count)
+
+    return run
+
+
+def _sampling(
+    name: str, spec: TaskSpec, count: int, data: Float32, device: str
+) -> Callable[[], None]:
+    """What LAP takes of an update: a batch drawn by priority, and priorities written back."""
+    where = torch.device(device)
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    replay = Replay(layout, len(data), count, where, torch.float32)
+    for m in range(count):
+        replay.append(m, data)
+    shape = (ROUND, count, algorithm(name).config().batch_size)
+    uniforms, priorities = torch.rand(shape, device=where), 1 + torch.rand(shape, device=where)
+
+    @torch.compile(fullgraph=True, dynamic=False)
+    def draw_and_write(u: Tensor, new: Tensor) -> Tensor:
+        indices = replay.sample(u)
+        rows = replay.batch(indices)
+        replay.set_priorities(indices, new, None)
+        return rows.reward
+
+    def run() -> None:
+        for u, new in zip(uniforms, priorities, strict=True):
+            draw_and_write(u, new)
 
     return run
 

@@ -44,7 +44,10 @@ def measure(
     if twice:
         raise InputError(f"device {twice[0]} is given twice")
     chosen = {
-        device: [choose_engine(e, device, WORTH_COMPILING) for e in engines or ("eager", "auto")]
+        device: [
+            e if e == bench.SAMPLING else choose_engine(e, device, WORTH_COMPILING)
+            for e in engines or ("eager", "auto")
+        ]
         for device in devices
     }
     names = [algorithm(name).name for name in algorithms]

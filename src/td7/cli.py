@@ -212,7 +212,11 @@ def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     for flag, default, text in (
         ("--algorithms", "td7", "as A,B; `td7 list algorithms`"),
         ("--seeds", "1,10", "numbers of seeds, side by side"),
-        ("--engines", "auto", "of eager, compiled, graph (auto: eager and the fast one)"),
+        (
+            "--engines",
+            "auto",
+            "of eager, compiled, graph, sampling, which is LAP's part alone (auto: eager, the fast one)",
+        ),
         ("--rows", "100_000", "replay sizes"),
         ("--env", "HalfCheetah-v4", "the tasks, as A,B, whose sizes are taken"),
         ("--steps", "0", "train for so many steps, too, with everything in it, and time that"),
