@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from torch._dynamo import config as dynamo
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -40,8 +41,9 @@ def test_the_floor_has_every_matrix_product(name: str) -> None:
     assert operations == counter.get_total_flops() > 0
 
 
-def test_sampling_alone_is_measured() -> None:
-    """A part of an update takes less than all of it."""
+def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of an update takes less than all of it, uncompiled, too."""
+    monkeypatch.setattr(torch, "compile", lambda **_: lambda function: function)
     results = bench.measure(
         "td7",
         CHEETAH,
@@ -55,6 +57,9 @@ def test_sampling_alone_is_measured() -> None:
     found = {r.engine: r.milliseconds for r in results}
     assert set(found) == {"plain", "eager", "sampling"}
     assert found["sampling"] < found["eager"] / 2
+    floors = {r.engine: r.floor_milliseconds for r in results}
+    assert floors["sampling"] is None  # it has no products
+    assert floors["eager"]
 
 
 def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

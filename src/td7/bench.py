@@ -117,7 +117,7 @@ def measure(
                     min(taken),
                     float(np.median(taken)),
                     _kernels(run) if device == "cuda" else None,
-                    None if floor is None else count * floor.milliseconds,
+                    None if floor is None or mode == SAMPLING else count * floor.milliseconds,
                     mode == reference,
                 )
             )
