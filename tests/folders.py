@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import td7
+
 SMALL: Mapping[str, int] = {
     "random_steps": 30,
     "hidden_dim": 16,
@@ -20,6 +22,21 @@ TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
 def words(values: Mapping[str, object]) -> list[str]:
     """As --set takes them."""
     return [f"{name}={value}" for name, value in values.items()]
+
+
+def two_policies(out: Path) -> td7.Run:
+    """Of the seeds 2 and 5, after 80 steps; those of steps 0, 40 and 80 are kept."""
+    return td7.train(
+        env="toys:Point-v0",
+        seeds=[2, 5],
+        steps=80,
+        evaluate_every=40,
+        evaluation_episodes=2,
+        keep_policies=40,
+        set=SMALL,
+        quiet=True,
+        out=str(out),
+    )
 
 
 def newest(run: Path) -> Path:

@@ -678,8 +678,9 @@ def test_a_signal_ends_a_task_that_would_never_end(
 
     monkeypatch.setattr(toys.Count, "step", alarmed)
     run = tmp_path / "run"
-    with pytest.raises(Stopped, match="SIGTERM"):
+    with pytest.raises(Stopped, match="SIGTERM") as stopped:
         td7.train(env="toys:Endless-v0", steps=100, set=SMALL, out=str(run), quiet=True)
+    assert not isinstance(stopped.value, Exception)  # or `except Exception` would go on after it
     members = json.loads((run / "snapshot" / "000001" / "members.json").read_text())
     assert [task["step"] for task in members["pending_evaluations"]] == [0]
 

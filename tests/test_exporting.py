@@ -12,7 +12,7 @@ import torch
 
 import td7
 import toys
-from folders import SMALL
+from folders import two_policies
 from td7 import exporting
 from td7.actors import ACTIVATIONS, NORMS, flatten
 from td7.algorithms import ALGORITHMS
@@ -105,16 +105,7 @@ def test_shapes_and_whole_numbers(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
-    return td7.train(
-        env="toys:Point-v0",
-        seeds=[2, 5],
-        steps=80,
-        evaluate_every=40,
-        keep_policies=40,
-        set=SMALL,
-        quiet=True,
-        out=str(tmp_path_factory.mktemp("exported") / "run"),
-    )
+    return two_policies(tmp_path_factory.mktemp("exported") / "run")
 
 
 def test_a_run_is_exported(run: td7.Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import td7
 import toys
-from folders import SMALL, newest
+from folders import SMALL, newest, two_policies
 from td7.actors import Actor, flatten
 from td7.architectures import Layer, Layout, Network
 from td7.errors import InputError
@@ -29,16 +29,7 @@ NOISE = Exploration("added_noise", 0.1)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
-    return td7.train(
-        env="toys:Point-v0",
-        seeds=[2, 5],
-        steps=80,
-        evaluate_every=40,
-        evaluation_episodes=2,
-        set=SMALL,
-        quiet=True,
-        out=str(tmp_path_factory.mktemp("policies") / "run"),
-    )
+    return two_policies(tmp_path_factory.mktemp("policies") / "run")
 
 
 @pytest.fixture

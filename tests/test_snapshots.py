@@ -567,7 +567,17 @@ def test_rows_that_a_kill_cut_short_are_forgotten(tmp_path: Path, finished: Path
     assert differences(contents(run), contents(finished)) == []
 
 
+@pytest.mark.parametrize(
+    ("place", "now", "told"),
+    [
+        ("td7.training.versions", {"torch": "99.0"}, ("torch ", "99.0")),
+        ("td7.runs.source", "0123456789ab", ("td7's source ", "0123456789ab")),
+    ],
+)
 def test_another_version_is_told(
+    place: str,
+    now: Any,
+    told: tuple[str, str],
     tmp_path: Path,
     finished: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -575,26 +585,11 @@ def test_another_version_is_told(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
-    monkeypatch.setattr("td7.training.versions", lambda: {"torch": "99.0"})
+    monkeypatch.setattr(place, lambda: now)
     td7.resume(run, quiet=True)
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("this run began with torch ")
-    assert line.endswith("here is 99.0: it goes on, but perhaps not bit for bit")
-
-
-def test_edited_code_is_told(
-    tmp_path: Path,
-    finished: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
-    monkeypatch.setattr("td7.runs.source", lambda: "0123456789ab")
-    td7.resume(run, quiet=True)
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("this run began with td7's source ")
-    assert "here is 0123456789ab" in line
+    assert line.startswith(f"this run began with {told[0]}")
+    assert line.endswith(f"here is {told[1]}: it goes on, but perhaps not bit for bit")
 
 
 # No pickle
