@@ -17,6 +17,7 @@ def write_run(
     env: str = "Ant-v4",
     dataset: str = "",
     self_collected: bool = False,
+    data_return: float | None = None,
     every: int = 500_000,
     steps: int = 0,
     seeds: Sequence[int] | None = None,
@@ -48,6 +49,7 @@ def write_run(
             "rows": 10,
             "sha256": "0",
             "self_collected": self_collected,
+            "mean_return": data_return,
         }
         if dataset
         else None,

@@ -230,7 +230,11 @@ def test_bounds_of_actions_are_the_tasks(
     file = save(tmp_path / "plain.hdf5", fields, task="")
     run = train("iql", tmp_path / "run", file, env=POINT)
     assert differences(results(run.path), results(finished["iql"])) == []
-    assert run.config["dataset"]["sha256"] == api.Run(finished["iql"]).config["dataset"]["sha256"]
+    given, stated = (r.config["dataset"] for r in (run, api.Run(finished["iql"])))
+    assert given["sha256"] == stated["sha256"]
+    ends = np.flatnonzero(fields["terminals"] | fields["timeouts"]) + 1
+    episodes = np.split(fields["rewards"], ends)[: len(ends)]
+    assert given["mean_return"] == pytest.approx(np.mean([rewards.sum() for rewards in episodes]))
 
 
 @pytest.mark.parametrize("stated", [{}, {"action_low": [-1.0, -9.0], "action_high": [9.0, 9.0]}])

@@ -81,6 +81,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
             env="Hopper-v4",
             dataset=source,
             self_collected=kind == "own",
+            data_return=low + 0.4 * (high - low) if kind == "own" else None,
             every=1_000_000,
         )
     for study, rows in {
@@ -237,6 +238,9 @@ def test_offline_scores(found: report.Report) -> None:
     assert "Hopper-v4-medium (self-collected)" in table.header
     assert table.header[0] == "updates"
     assert "Not D4RL's data: Hopper-v4-medium (self-collected)." in table.caption
+    assert (d4rl["data_mean"], own["data_mean"]) == (None, pytest.approx(40))
+    assert [cell.text for cell in table.lines[0]] == ["", "the data", "", "–", "40.0"]
+    assert "The data: the mean over their own episodes." in table.caption
 
 
 def test_returns_are_not_called_scores(tmp_path: Path) -> None:
@@ -1270,7 +1274,10 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
 # -- the committed results -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", ["docs/results.md", "README.md", "results/online/README.md"])
+@pytest.mark.parametrize(
+    "file",
+    ["docs/results.md", "README.md", "results/online/README.md", "results/offline/README.md"],
+)
 def test_tables_in_the_texts_are_those_of_the_files(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1278,7 +1285,7 @@ def test_tables_in_the_texts_are_those_of_the_files(
     monkeypatch.chdir(ROOT)
     text = Path(file).read_text()
     assert report.read([Path("results")]).within(text) == text
-    assert re.search(r"\| \d+ ± \d+ ", text)
+    assert re.search(r"\| [*]*\d+(\.\d)? ± \d+", text)
 
 
 def test_the_committed_results_are_the_means_of_their_rows() -> None:

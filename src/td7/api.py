@@ -372,7 +372,8 @@ def _given(dataset: "Dataset") -> "Given":
     path = Path(dataset.source)  # a whole path is right from elsewhere, too; an id stays as it is
     source = str(path.resolve()) if path.exists() else dataset.source
     digest = sha256(dataset.rows.data).hexdigest()
-    return Given(source, len(dataset.rows), digest, dataset.self_collected)
+    mean = float(dataset.returns.mean()) if len(dataset.returns) else None
+    return Given(source, len(dataset.rows), digest, dataset.self_collected, mean)
 
 
 def _settings(given: Any) -> Mapping[str, Any]:

@@ -81,6 +81,15 @@ class Result:
         return D4RL_SCORE if self.data and score(self.task.id, 0.0) is not None else "return"
 
     @property
+    def of_data(self) -> float | None:
+        """What the given data reach themselves, in the same quantity; None if nothing tells it."""
+        mean = (self.config.get("dataset") or {}).get("mean_return")
+        if not isinstance(mean, int | float):
+            return None
+        scored = score(self.task.id, mean)
+        return float(mean if scored is None else scored)
+
+    @property
     def counted(self) -> str:
         """What a step is."""
         return "updates" if self.data else "time steps"

@@ -127,8 +127,14 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     at = {place: next(r for r in results if r.place == place) for place in places(results)}
     has_total = bool(study.datasets) and _has_total(study, results)
     columns = [*at, *([paper.TOTAL] if has_total else [])]
+    spec = ".1f" if study.datasets else ".0f"
     records: list[Mapping[str, Value]] = []
+    of_data = {place: result.of_data for place, result in at.items()}
+    told = [of_data.get(column) for column in columns]
     lines: list[tuple[Cell, ...]] = []
+    if any(mean is not None for mean in told):
+        means = [Cell("–" if mean is None else f"{mean:{spec}}") for mean in told]
+        lines.append(_line(("", "the data", ""), means))
     for step in steps_shown(study, results):
         here = _samples(results, step)
         there = paper.printed(study.table, step)
@@ -149,6 +155,7 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                         "row": label,
                         "place": column,
                         "data": at[column].data if column in at else "",
+                        "data_mean": of_data.get(column),
                         "step": step,
                         "quantity": at[column].quantity if column in at else D4RL_SCORE,
                         "seeds": found.here.n,
@@ -163,7 +170,6 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                         "p": found.p,
                     }
                 )
-            spec = ".1f" if study.datasets else ".0f"
             head = (f"{step:,}", label)
             lines.append(
                 _line(
@@ -193,6 +199,8 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
         "one-sided, 0.05), among the rows that are there. Difference: from the paper's mean, and "
         "the p-value of Welch's test, two-sided." + _student(records)
     )
+    if any(mean is not None for mean in told):
+        caption += " The data: the mean over their own episodes."
     collected = [result.title for result in at.values() if result.title != result.place]
     if collected:
         caption += f" Not D4RL's data: {', '.join(collected)}."

@@ -53,6 +53,7 @@ class Given:
     rows: int
     sha256: str  # of the rows
     self_collected: bool  # by this package, not D4RL's or Minari's
+    mean_return: float | None = None  # of its complete episodes, if it has any
 
 
 @dataclass(frozen=True)
