@@ -1,6 +1,6 @@
 """Tasks: the paper's physics, the action map, ends and time limits, and one-line errors."""
 
-import importlib
+import importlib.metadata
 import itertools
 import os
 import subprocess
@@ -17,12 +17,11 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 from numpy.typing import DTypeLike, NDArray
 
-from td7 import environments
-from td7.environments import PAPER_TASKS, ActionMap, Environment, describe, make, tasks, versions
+from td7.environments import PAPER_TASKS, ActionMap, Environment, describe, make, tasks
 from td7.errors import InputError, RunError
 from td7.types import Float64, Task
 
-MUJOCO = tuple(int(part) for part in versions()["mujoco"].split(".")[:2])
+MUJOCO = tuple(int(part) for part in importlib.metadata.version("mujoco").split(".")[:2])
 TWO_NUMBERS = Box(-np.inf, np.inf, (2,), np.float32)
 ONE_ACTION = Box(-1, 1, (1,), np.float32)
 
@@ -215,7 +214,7 @@ def test_the_golden_trajectories_notice_a_wrong_margin(id: str, factor: float) -
 def test_margins_are_halved_on_v4_from_mujoco_3_5(
     version: str, id: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "versions", lambda: {"mujoco": version})
+    monkeypatch.setattr(importlib.metadata, "version", {"mujoco": version}.__getitem__)
     base: Any = make(Task(id)).env.unwrapped
     untouched: Any = gymnasium.make(gymnasium.registry[id]).unwrapped
     assert (untouched.model.geom_margin > 0).any()
@@ -422,12 +421,6 @@ def test_every_listed_task_can_be_made() -> None:
     assert {id[-3:] for id in listed} == {"-v4", "-v5"}
     for id in listed:
         assert describe(Task(id)).task.id == id
-
-
-def test_versions() -> None:
-    assert list(versions()) == ["gymnasium", "mujoco"]
-    for name, version in versions().items():
-        assert version == importlib.import_module(name).__version__
 
 
 @pytest.mark.usefixtures("register")  # what the module registers goes when the test is over

@@ -32,7 +32,7 @@ from td7.evaluation import evaluate
 from td7.replay import Replay, required_bytes
 from td7.runs import kept_policies
 from td7.types import Float32, RowLayout, Task
-from test_resume import Runner, check_kills, files, refused, train_words
+from test_resume import Runner, change_both, check_kills, files, refused, train_words
 
 assert toys  # registers the tasks
 POINT = "toys:Point-v0"
@@ -320,6 +320,17 @@ def test_data_may_be_moved(
     assert differences(results(run), results(finished["iql"])) == []
     ours, theirs = saved(run), saved(finished["iql"])
     assert all(torch.equal(ours[key], theirs[key]) for key in {**ours, **theirs})
+
+
+def test_a_run_of_before_the_datas_mean_was_told_goes_on(stopped: tuple[Path, Path]) -> None:
+    run, _ = stopped
+
+    def older(config: dict[str, Any]) -> None:
+        del config["dataset"]["mean_return"]
+
+    change_both(run, older)
+    assert main(["resume", str(run), "--steps", "50", "--quiet"]) == 0
+    assert api.Run(run).config["dataset"]["mean_return"] is not None
 
 
 def test_other_data_are_refused(

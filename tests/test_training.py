@@ -1,5 +1,6 @@
 """The online protocol, by hand on toys; neighbours, workers and length change nothing."""
 
+import importlib
 import io
 import json
 import re
@@ -508,6 +509,8 @@ def test_config_json_tells_where_a_run_comes_from(longer: Path) -> None:
     names = {"python", "td7", "source", "torch", "numpy", "gymnasium", "mujoco"}
     assert set(config["versions"]) == names
     assert re.fullmatch(r"[0-9a-f]{12}", config["versions"]["source"])
+    for name in ("numpy", "gymnasium", "mujoco"):
+        assert config["versions"][name] == importlib.import_module(name).__version__
     assert config["device"] == "cpu"
     assert {"command", "started", "hardware"} <= set(config)
 

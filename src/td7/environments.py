@@ -224,11 +224,6 @@ def tasks() -> list[str]:
     )
 
 
-def versions() -> dict[str, str]:
-    """The installed versions of what decides a task's physics."""
-    return {name: importlib.metadata.version(name) for name in ("gymnasium", "mujoco")}
-
-
 def _registered(task: Task) -> EnvSpec:
     """Gymnasium's entry for a task, after importing the module its id may name."""
     module, colon, id = task.id.rpartition(":")
@@ -280,7 +275,7 @@ def _restore_margins(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> None:
     # have the same margin, so the sum of halves is the old maximum.
     if _mujoco_version(spec) != 4:
         return
-    major, minor = map(int, versions()["mujoco"].split(".")[:2])
+    major, minor = map(int, importlib.metadata.version("mujoco").split(".")[:2])
     if (major, minor) >= (3, 5):
         base: Any = env.unwrapped  # a MujocoEnv, which has no types
         base.model.geom_margin[:] *= 0.5

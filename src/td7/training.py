@@ -586,8 +586,8 @@ def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "
         elif name == "steps" and not prefix:
             if a < b:  # type: ignore[operator]  # both are whole numbers
                 raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
-        elif f"{prefix}{name}" == "dataset.source":
-            pass  # it may have moved; its checksum tells whether it is the same
+        elif prefix == "dataset." and name != "sha256":
+            pass  # where the same rows are now, and what is known of them
         elif name not in saved and prefix in ("", "hyperparameters."):
             pass  # a field that is newer than the snapshot, and has its default
         elif json.dumps(a) != json.dumps(b):
