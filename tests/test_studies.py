@@ -267,7 +267,7 @@ def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
 
 @pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_stacks(name: str) -> None:
-    """Two members side by side are the two of them alone, past targets that are copies of copies."""
+    """Two members side by side are the two of them alone, past copies of copies."""
     together = build(name)
     run(together, 50)
     for m in (0, 1):
