@@ -23,7 +23,7 @@ demo: setup  ## train TD7 on InvertedPendulum-v5, two seeds, a few minutes
 	    --evaluate-every 500 --out $(DEMO)
 
 test: check  ## format check, lint, strict types and the whole test suite
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: setup  ## the learning tests that take minutes
 	@$(BIN)/python -m pytest -m slow

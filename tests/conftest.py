@@ -1,4 +1,4 @@
-"""One thread: the tests' products are tiny, and more threads only fight over the cores."""
+"""One thread a process: products are tiny here, and more threads only fight over the cores."""
 
 import os
 import sys

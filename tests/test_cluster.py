@@ -52,7 +52,7 @@ def runs(out: Path, steps: int, *rows: str, **more: Any) -> list[Planned]:
 def test_a_lost_nodes_run_is_resumed_by_another(cluster: Any, tmp_path: Path) -> None:
     """Killed in the middle: every run is done, once, and is what it would have been."""
     out = tmp_path / "study"
-    wanted = runs(out, 600, "TD3", "zs'a'", "No fixed embeddings", snapshot_every=0.001)
+    wanted = runs(out, 600, "TD3", "zs'a'", snapshot_every=0.001)
     killed: list[str] = []
 
     def kill_one(standing: Any) -> None:

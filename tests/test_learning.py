@@ -32,8 +32,8 @@ def train(path: Path, steps: int) -> pd.DataFrame:
 
 
 def test_learning_begins(tmp_path: Path) -> None:
-    """From about 8 steps to several times that within 800 updates, from each seed."""
-    returns = train(tmp_path / "run", 1_800)
+    """From about 8 steps to several times that within 500 updates, from each seed."""
+    returns = train(tmp_path / "run", 1_500)
     assert returns.loc[1_000].max() < 15
     assert returns.loc[1_500].min() > 30
 

@@ -25,7 +25,7 @@ from test_variants import weights
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 CPU = torch.device("cpu")
-UPDATES = 300
+UPDATES = 120
 
 
 def tensor(numbers: Any) -> Tensor:
@@ -119,7 +119,11 @@ def test_each_members_gumbel_loss_is_scaled_by_its_own_batch() -> None:
 TINY = {"hidden_dim": 8, "batch_size": 16}
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # ours, then the reference's
-    "td7": ("td7", {"embedding_dim": 8, "cloning_weight": 0.1, "checkpoints": "none"}, {}),
+    "td7": (
+        "td7",
+        {"embedding_dim": 8, "cloning_weight": 0.1, "checkpoints": "none", "target_every": 50},
+        {"target_every": 50},
+    ),
     "td3+bc": ("td3+bc", {}, {}),
     "td3+bc otherwise": (
         "td3+bc",
@@ -178,7 +182,7 @@ def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_is_the_plain_programs(case: str) -> None:
-    """Two stacked members, each beside its own plain program, over hundreds of updates."""
+    """Two stacked members, each beside its own plain program, past target copies."""
     name, ours, theirs = CASES[case]
     learner: Any = build(name, ours)
     agents = [reference(name, learner, m, theirs) for m in (0, 1)]

@@ -39,7 +39,7 @@ TINY_ENTROPY = {
 TINY_OF: dict[str, dict[str, int]] = {
     "td7": TINY,
     "td3": TINY,
-    "td3+ofe": {**TINY, "ofe_features": 12},
+    "td3+ofe": {**TINY, "ofe_features": 12, "ofe_layers": 2},
     "sac": TINY_ENTROPY,
     "tqc": {**TINY_ENTROPY, "quantiles": 6},
     "td3+bc": TINY,
@@ -239,7 +239,7 @@ MOVES: dict[str, Callable[[Mapping[str, Any]], set[str]]] = {
 def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
     engine = build(name)
     before = state(engine)
-    run(engine, 300)
+    run(engine, max(65, engine.learner.target_every + 50))  # past every copy, and those of copies
     after = state(engine)
     networks = {n.removesuffix(".parameters") for n in before if n.endswith(".parameters")}
     moved = {
@@ -267,12 +267,12 @@ def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
 
 @pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_stacks(name: str) -> None:
-    """Two members side by side are the two of them alone."""
+    """Two members side by side are the two of them alone, past copies of copies."""
     together = build(name)
-    run(together, 90)
+    run(together, 50)
     for m in (0, 1):
         alone = build(name, seeds=[m])
-        run(alone, 90)
+        run(alone, 50)
         expected = state(alone)
         for tensor_name, tensor in state(together).items():
             close = torch.allclose(tensor[m], expected[tensor_name][0], rtol=1e-7, atol=1e-10)
