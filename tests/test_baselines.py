@@ -26,7 +26,7 @@ from test_variants import weights
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 CPU = torch.device("cpu")
 TINY = {"actor_hidden_dim": 8, "critic_hidden_dim": 8, "batch_size": 16}
-UPDATES = 100
+UPDATES = 300
 
 
 def tensor(*numbers: Any) -> Tensor:
@@ -127,7 +127,7 @@ def test_temperature_loss_by_hand() -> None:
     ],
 )
 def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) -> None:
-    """Two stacked members, each beside its own plain program, past target copies."""
+    """Two stacked members, each beside its own plain program, over hundreds of updates."""
     chosen = algorithm(name)
     config = with_values(chosen.config, {**TINY, **settings})
     learner: Any = chosen.learner(config, TASK, (0, 1), CPU, torch.float64)

@@ -25,7 +25,7 @@ from test_variants import weights
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 CPU = torch.device("cpu")
-UPDATES = 120
+UPDATES = 300
 
 
 def tensor(numbers: Any) -> Tensor:
@@ -182,7 +182,7 @@ def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_is_the_plain_programs(case: str) -> None:
-    """Two stacked members, each beside its own plain program, past target copies."""
+    """Two stacked members, each beside its own plain program, over hundreds of updates."""
     name, ours, theirs = CASES[case]
     learner: Any = build(name, ours)
     agents = [reference(name, learner, m, theirs) for m in (0, 1)]

@@ -268,5 +268,9 @@ def test_results_in_the_texts_are_those_of_the_files(page: str) -> None:
 def test_speeds_in_the_texts_are_those_of_the_files() -> None:
     text = (ROOT / "results" / "bench" / "README.md").read_text()
     for file in (ROOT / "results" / "bench").glob("*.json"):
-        for result in json.loads(file.read_text())["results"]:
+        measured = json.loads(file.read_text())
+        for result in measured["results"]:
             assert f"| {result['seed_updates_per_second']:,.0f} |" in text, file.name
+        for run in measured.get("end_to_end", []):
+            for told in ("steady", "seed_steps_per_second"):
+                assert f"{run[told]:,.0f} seed-steps/s" in text, file.name
