@@ -267,7 +267,12 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
         "timeouts": ((N,), "bool"),
     }
     assert_of_the_task(fields)
+    ends = np.flatnonzero(fields["terminals"] | fields["timeouts"])
+    lengths = np.diff(ends, prepend=-1)
+    is_cut = fields["timeouts"][ends] & (lengths < LIMIT)
+    assert is_cut.sum() <= (2 if kind == "medium-expert" else 1)
     stamps = attributes(out)
+    assert stamps.pop("td7.cut_rows") == ends[is_cut].tolist()
     told = stamps.pop("td7.policies")
     own = json.loads((run / "policy" / "policy.json").read_text())["steps"][1]
     medium = stamps["td7.policy_steps"][0]
@@ -308,9 +313,9 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
     columns = (fields["observations"], unit, fields["next_observations"], fields["rewards"])
     expected = np.column_stack([*columns, ~fields["terminals"]])[stays].astype(np.float32)
     assert_array_equal(read.rows, expected)
-    ends = np.flatnonzero(fields["terminals"] | fields["timeouts"])
-    assert read.lengths.tolist() == np.diff(ends, prepend=-1).tolist()
-    assert read.lengths.sum() == N
+    assert read.lengths.tolist() == lengths[~is_cut].tolist()
+    returns = [own.sum(dtype=np.float64) for own in np.split(fields["rewards"], ends + 1)[:-1]]
+    np.testing.assert_allclose(read.returns, np.array(returns)[~is_cut], rtol=1e-6)
 
 
 def test_expert_is_what_the_last_policy_does(run: Path, tmp_path: Path) -> None:
@@ -379,8 +384,10 @@ def test_replay_is_what_the_run_did(seed: int, run: Path, tmp_path: Path) -> Non
             is_last = i + 1 in ended or i + 1 == count
             assert fields["timeouts"][i] == (is_last and not terminal)
     returns = [row["return"] for row in table(run, "episodes") if row["seed"] == seed]
-    whole = datasets.read(tmp_path / f"{len(rows)}.hdf5").returns
-    np.testing.assert_allclose(whole[: len(returns)], returns, rtol=1e-5, atol=1e-5)
+    for count in (len(rows), ended[2] + 1):  # one step of the episode after the third is none
+        whole = datasets.read(tmp_path / f"{count}.hdf5").returns
+        expected = returns if count == len(rows) else returns[:3]
+        np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_runs_have_both_kinds_of_ends(run: Path) -> None:
@@ -745,13 +752,15 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_info_as_json_is_the_summary(hopper: Path, only: Path, tmp_path: Path, said: Says) -> None:
     own = tmp_path / "own.hdf5"
-    recorded(only, "replay", N, own)
+    fields = recorded(only, "replay", N, own)
     for path in (hopper, own):
         found = json.loads(said("info", path, "--json"))
         assert found == datasets.summary(datasets.read(path))
     assert found["task"] == ENV
     assert found["self_collected"]
-    assert found["lengths"]["mean"] == N / found["episodes"]
+    *ends, last = np.flatnonzero(fields["terminals"] | fields["timeouts"])
+    assert (attributes(own)["td7.cut_rows"], last) == ([N - 1], N - 1)
+    assert found["lengths"]["mean"] * found["episodes"] == ends[-1] + 1
     found = json.loads(said("info", hopper, "--json"))
     assert (found["task"], found["rows"], found["episodes"]) == ("Hopper-v4", 5, 2)
     assert (found["returns"]["mean"], found["lengths"]["max"]) == (1500, 3)

@@ -62,8 +62,9 @@ REFERENCE_RETURNS = {  # by Gymnasium's name without its version
 class Dataset:
     """Transitions as the replay keeps them, and the episodes they come from.
 
-    `returns` and `lengths` are those of complete episodes, rows that were left out included. An
-    episode that neither ended nor was cut, as the last one of a file may be, is in `rows` alone.
+    `returns` and `lengths` are those of complete episodes, rows that were left out included. What
+    is no complete one, as the last of a file may be, is in `rows` alone: where neither the task
+    nor a time limit ended it, or where the file says that only its recording did.
     """
 
     source: str  # as given
@@ -112,7 +113,8 @@ def write(
 
     `attributes` has `task` and `kind`, and whatever else HDF5 can hold, `task_kwargs` as JSON; in
     the file their names begin with `td7.`. Actions are the task's own: bounds other than [-1, 1]
-    belong in there too, as `action_low` and `action_high`.
+    belong in there too, as `action_low` and `action_high`. `cut_rows` are the timeouts that only
+    the recording made.
     """
     if missing := {"task", "kind"} - attributes.keys():
         raise ValueError(f"{path}: attributes without {', '.join(sorted(missing))}")
@@ -204,12 +206,14 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
             attributes = dict(file.attrs)
             stamp = attributes.get(f"{ATTRIBUTE}task_kwargs")
             kwargs = None if stamp is None else dict(json.loads(stamp))
+            cut = np.asarray(attributes.get(f"{ATTRIBUTE}cut_rows", ()), np.int64)
         layout = RowLayout(fields["observations"].shape[1], fields["actions"].shape[1])
         bounds = _bounds(where, bounds, _stated_bounds(attributes, layout), layout)
         terminals, timeouts, derived = _ends(where, fields)
         rewards = _numbers(where, fields["rewards"])
         rows, clipped = _rows(where, fields, layout, bounds, terminals, timeouts, rewards)
     returns, lengths = _episodes(rewards, terminals | timeouts)
+    is_whole = ~np.isin(np.cumsum(lengths) - 1, cut)
     return Dataset(
         source=where,
         name=path.stem,
@@ -218,8 +222,8 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
         layout=layout,
         bounds=bounds,
         rows=rows,
-        returns=returns,
-        lengths=lengths,
+        returns=returns[is_whole],
+        lengths=lengths[is_whole],
         self_collected=bool(attributes.get(f"{ATTRIBUTE}self_collected", False)),
         warnings=(*derived, *clipped),
     )

@@ -15,7 +15,7 @@ from td7.configs import number
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line, unknown
 from td7.snapshots import Snapshots
-from td7.types import Float32, RowLayout
+from td7.types import Episode, Float32, RowLayout
 
 FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no training did
 MEDIUM = 1 / 3  # of the way from random to the run's best, as D4RL's medium policies are
@@ -42,14 +42,18 @@ def origin(run: Path) -> Origin:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Rows in time's order, and where episodes end, be it for good or by a cut."""
+    """Rows in time's order, and which of them are the last of an episode."""
 
     rows: Float32  # [N, width]
-    ends: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    ends: tuple[int, ...]  # where the task ended it, or its time limit
+    cuts: tuple[int, ...]  # where only the recording did
 
     def __add__(self, other: "Recorded") -> "Recorded":
+        n = len(self.rows)
         return Recorded(
-            np.concatenate([self.rows, other.rows]), np.concatenate([self.ends, other.ends])
+            np.concatenate([self.rows, other.rows]),
+            (*self.ends, *(n + row for row in other.ends)),
+            (*self.cuts, *(n + row for row in other.cuts)),
         )
 
 
@@ -81,6 +85,8 @@ def record(
     splits = np.cumsum(layout.splits)[:-1]
     states, actions, next_states, rewards, going_on = np.split(found.rows, splits, axis=1)
     terminals = going_on[:, 0] == 0
+    last = np.zeros(rows, np.bool_)
+    last[[*found.ends, *found.cuts]] = True
     datasets.write(
         out,
         observations=states,
@@ -88,7 +94,7 @@ def record(
         next_observations=next_states,
         rewards=rewards[:, 0],
         terminals=terminals,
-        timeouts=found.ends & ~terminals,
+        timeouts=last & ~terminals,
         attributes={
             "task": spec.task.id,
             "task_kwargs": json.dumps(spec.task.kwargs),
@@ -99,6 +105,7 @@ def record(
             "policies": "; ".join(source.told),
             "action_low": spec.action_low,
             "action_high": spec.action_high,
+            "cut_rows": np.array(found.cuts, np.int64),
         },
     )
 
@@ -144,29 +151,31 @@ class Source:
         try:
             parts: list[Float32] = []
             ends: list[int] = []
+            cuts: list[int] = []
             total, number = 0, first
             while total < rows:
                 batch = range(number, number + max(1, self.workers))
                 for i in batch:
                     task = EpisodeTask(self.seed, i, rows, policy.flat, policy.exploration)
                     players.submit(task)
-                finished: dict[int, Float32] = {}
+                finished: dict[int, Episode] = {}
                 while players.pending:
                     for result in players.completed(block=True):
                         if not isinstance(result, EpisodeDone):
                             raise TypeError(f"{result} is not an episode")
-                        finished[result.task.episode] = result.episode.rows
+                        finished[result.task.episode] = result.episode
                 for i in batch:  # in their order, whoever was first
-                    part = finished[i][: rows - total]
+                    part = finished[i].rows[: rows - total]
                     if len(part):
                         total += len(part)
                         parts.append(part)
-                        ends.append(total - 1)
+                        is_whole = finished[i].finished and len(part) == finished[i].length
+                        (ends if is_whole else cuts).append(total - 1)
                 number = batch[-1] + 1
                 self.report(before + total, before + rows + after)
         finally:
             players.close()
-        return Recorded(np.concatenate(parts), _flags(rows, ends))
+        return Recorded(np.concatenate(parts), tuple(ends), tuple(cuts))
 
     def _tell(self, text: str) -> None:
         self.told.append(text)
@@ -226,8 +235,8 @@ class Source:
             )
         self._tell(f"replay: the run's first {rows:,} steps")
         found = np.concatenate(parts)[:rows]
-        last = self._table("episodes.csv")["step"].to_numpy() - 1
-        return Recorded(found, _flags(rows, [*last[last < rows], rows - 1]))
+        ends = [step - 1 for step in self._table("episodes.csv")["step"].tolist() if step <= rows]
+        return Recorded(found, tuple(ends), () if rows - 1 in ends else (rows - 1,))
 
 
 def _expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
@@ -259,9 +268,3 @@ KINDS: dict[str, Callable[[Source, int], tuple[Recorded, list[int]]]] = {
     "expert": _expert,
     "medium-expert": _medium_expert,
 }
-
-
-def _flags(rows: int, places: list[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    flags = np.zeros(rows, np.bool_)
-    flags[places] = True
-    return flags
