@@ -448,10 +448,11 @@ def test_drops_of_several_seeds_are_their_mean() -> None:
     assert drops(curves, 20, 5) == pytest.approx(expected)
 
 
-def test_drops_refuse_what_has_no_percentage() -> None:
-    with pytest.raises(ValueError, match="no percentage of a return of -3"):
-        drops([5, -3, 5], 10, 1)
+def test_drops_leave_out_what_has_no_percentage() -> None:
     assert drops([5, -3], 10, 1) == 1  # what is fallen to may be negative
+    assert drops([5, -3, -9, 0, 5, 5], 10, 1) == 1 / 2  # after the first and the fifth only
+    with pytest.raises(ValueError, match="no percentage of returns of at most 0"):
+        drops([-5, 0, 5], 10, 1)
     for within in (0, 3):
         with pytest.raises(ValueError, match=f"within {within} evaluations; allowed: 1 to 2"):
             drops([5, 4, 3], 10, within)

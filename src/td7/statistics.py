@@ -219,18 +219,20 @@ def drops(curve: ArrayLike, percent: float, within: int) -> float:
 
     The paper's figure of Hopper's instability, there of TD3's evaluations in the last 1M of 5M
     steps, for `within` 1, 5, 10: the caller cuts the curve. Its axis says ">", its caption "at
-    least". The last `within` evaluations do not count, since what follows them is not all known.
+    least". The last `within` evaluations do not count, since what follows them is not all known, nor
+    do those that are not positive: nothing is a percentage of them.
     """
     given = _numbers("curve", curve, *CURVES)
     evaluations = given.shape[-1]
     if not 1 <= within < evaluations:
         raise ValueError(f"within {within} evaluations; allowed: 1 to {evaluations - 1}")
     now = given[..., :-within]
-    if (now <= 0).any():
-        raise ValueError(f"no percentage of a return of {now.min():g}, which is not positive")
+    counts = now > 0
+    if not counts.any():
+        raise ValueError(f"no percentage of returns of at most {now.max():g}")
     windows = np.lib.stride_tricks.sliding_window_view(given, within, axis=-1)
     lowest = windows[..., 1:, :].min(axis=-1)
-    return float((100 * (now - lowest) > percent * now).mean())
+    return float((100 * (now - lowest) > percent * now)[counts].mean())
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""The offline benchmark: TD7 and its baselines on D4RL's data (section 6.2)."""
+"""The offline benchmark: TD7 and its baselines on D4RL's data (section 6)."""
 
 from td7.studies.base import Study, rows
 
 OFFLINE = Study(
     name="offline",
     title="TD7 and its baselines, offline",
-    where="section 6.2, Table 2",
+    where="section 6, Table 2",
     steps=1_000_000,
     table="offline",
     rows=rows(

@@ -1,11 +1,11 @@
-"""The benchmark: TD7 and its online baselines (section 6.1)."""
+"""The benchmark: TD7 and its online baselines (section 6)."""
 
 from td7.studies.base import Study, rows
 
 ONLINE = Study(
     name="online",
     title="TD7 and its baselines",
-    where="section 6.1, Table 1",
+    where="section 6, Table 1",
     steps=5_000_000,
     table="online",
     rows=rows(
