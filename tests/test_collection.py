@@ -41,7 +41,7 @@ from td7.collection import (
 from td7.configs import with_values
 from td7.environments import describe, make
 from td7.errors import InputError, RunError, Stopped
-from td7.evaluation import evaluate
+from td7.evaluation import beginning, evaluate
 from td7.files import Seal, write
 from td7.streams import Stream, derived_seed, generator
 from td7.types import AnyFloat, Exploration, Task
@@ -276,10 +276,23 @@ def test_a_fault_names_seed_and_place(fault: str, told: str) -> None:
         player.run(episode(7, 2))
     assert str(caught.value).startswith("seed 7, episode 2")
     assert str(caught.value).endswith(told)
-    with pytest.raises(RunError) as caught:
-        player.run(evaluation(7, 400))
-    assert str(caught.value).startswith("seed 7, evaluation at step 400")
-    assert str(caught.value).endswith(told)
+    for step in (0, 400):  # at 0 the first steps are played once more
+        with pytest.raises(RunError) as caught:
+            player.run(evaluation(7, step))
+        assert str(caught.value).startswith(f"seed 7, evaluation at step {step}")
+        assert str(caught.value).endswith(told)
+
+
+def test_nobody_acts_on_what_is_not_finite() -> None:
+    environment = make(faulty("state"))
+    acted: list[AnyFloat] = []
+
+    def policy(state: AnyFloat) -> AnyFloat:
+        acted.append(state)
+        return np.zeros(2)
+
+    assert len(beginning(environment, policy, 0)) == 4  # the first state, and three steps
+    assert np.isfinite(acted).all()
 
 
 @pytest.mark.parametrize(("fault", "told"), FAULTS)

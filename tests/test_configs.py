@@ -85,6 +85,7 @@ def test_what_is_no_truth(given: object) -> None:
 def test_settings() -> None:
     config = from_words(TD7Config, ["batch_size=1_28", " discount = 0.9 ", "hidden_dim=1e2"])
     assert config == TD7Config(batch_size=128, discount=0.9, hidden_dim=100)
+    assert from_words(TD7Config, "batch_size=128") == TD7Config(batch_size=128)  # a single one
     assert from_words(TD7Config, []) == TD7Config()
     assert with_values(TD7Config, {"batch_size": 128}) == TD7Config(batch_size=128)
 
@@ -93,6 +94,9 @@ def test_settings() -> None:
     ("words", "message"),
     [
         (["batch_size"], "--set takes field=value, given 'batch_size'"),
+        (5, "--set takes words, given 5"),
+        (None, "--set takes words, given None"),
+        ([5], "--set takes words, given [5]"),
         (["batch_size=1", "batch_size=2"], "--set names batch_size twice"),
         (["batch_size=1", " batch_size =1"], "--set names batch_size twice"),
         (["batch_size=1=2"], "batch_size takes a whole number, given '1=2'"),
@@ -107,7 +111,7 @@ def test_settings() -> None:
         ),
     ],
 )
-def test_bad_settings(words: Sequence[str], message: str) -> None:
+def test_bad_settings(words: Any, message: str) -> None:
     with pytest.raises(InputError) as error:
         from_words(TD7Config, words)
     assert str(error.value) == message

@@ -277,7 +277,7 @@ def test_actions_outside_their_bounds(tmp_path: Path, value: float) -> None:
 @pytest.mark.parametrize(
     ("bounds", "word"),
     [
-        (ActionMap((-1.0,), (1.0,)), "2 dimensions, its bounds 1"),
+        (ActionMap((-1.0,), (1.0,)), "2 dimensions, the task's 1"),
         (ActionMap((-1.0, -np.inf), (1.0, np.inf)), "finite"),
         (ActionMap((-1.0, 1.0), (1.0, 1.0)), "low < high"),
     ],

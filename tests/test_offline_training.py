@@ -409,7 +409,7 @@ USELESS = "is of no use with --dataset: data are given"
         ),
         (
             ["cql", "--dataset", "DATA", "--env", "toys:Count-v0"],
-            "DATA: actions has 2 dimensions, its bounds 1",
+            "DATA: actions has 2 dimensions, the task's 1",
         ),
         (["cql", "--dataset", "WIDE"], f"WIDE has states of 3 numbers, {POINT} of 2"),
         (["cql", "--dataset", "WIDE", *ENV], f"WIDE has states of 3 numbers, {POINT} of 2"),

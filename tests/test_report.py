@@ -569,6 +569,18 @@ def test_the_same_seeds_on_another_machine_are_another_run_time(mini: Path, tmp_
     assert any("again left out: seeds 0, 1 are in" in note for note in found.findings.notes)
 
 
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a")])
+def test_of_equal_runs_the_longest_counts(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """Not one that was stopped early, whatever the order they are given in."""
+    for name, evaluations in {"a": [0, 5], "b": [0, 5, 7, 9], "c": [0, 5, 7]}.items():
+        own = dict.fromkeys((0, 1), evaluations)
+        write_run(tmp_path / name, own, variant="online/TD7", steps=4_000_000)
+    found = report.read([tmp_path / name for name in order])
+    (result,) = found.findings.results
+    assert (result.folder.name, result.last) == ("b", 1_500_000)
+    assert sum("left out: seeds 0, 1 are in" in note for note in found.findings.notes) == 2
+
+
 def test_no_paper_no_comparison(found: report.Report) -> None:
     record = record_of(table_of(found, "beyond-scores"), step=1_000_000)
     assert (record["mean"], record["paper_mean"], record["p"]) == (5000, None, None)

@@ -421,6 +421,23 @@ def test_a_config_that_was_edited_is_refused(
     assert files(stopped) == before
 
 
+@pytest.fixture
+def without_snapshot(stopped: Path) -> Path:
+    """A finished run whose snapshots someone removed to save room."""
+    shutil.rmtree(stopped / "snapshot")
+    return stopped
+
+
+def test_a_finished_run_without_a_snapshot_stays_as_it_is(
+    without_snapshot: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(without_snapshot)
+    assert len(td7.resume(without_snapshot, quiet=True).evaluations) > 0
+    line = refused(["resume", str(without_snapshot), "--steps", "80"], capsys)
+    assert f"{without_snapshot} has no snapshot to go on from; it is finished, with 60" in line
+    assert files(without_snapshot) == before
+
+
 def test_a_run_of_before_a_field_existed_goes_on(stopped: Path) -> None:
     """A snapshot that knows nothing of a hyperparameter or a setting had its default."""
 

@@ -614,3 +614,18 @@ def test_results_are_only_results(longer: Path) -> None:
     }
     assert found["policy/seed-0.safetensors"] != found["policy/seed-1.safetensors"]
     assert all(found.values())
+
+
+def test_numbers_for_a_task_may_be_numpys(tmp_path: Path) -> None:
+    """config.json keeps them plain; what it cannot hold is refused before anything is written."""
+    kwargs: dict[str, Any] = {"at": np.int64(9), "fault": "none"}
+    options: dict[str, Any] = {"env": "toys:Point-v0", "steps": 20, "quiet": True, "set": SMALL}
+    run = td7.train(**options, out=tmp_path / "run", env_kwargs=kwargs)
+    assert run.config["task"]["kwargs"] == {"at": 9, "fault": "none"}
+    for given, told in (
+        ({"at": object()}, r"env_kwargs: at is <object .*>; allowed: what JSON can hold"),
+        (5, "--env-kwargs takes words, given 5"),
+    ):
+        with pytest.raises(InputError, match=told):
+            td7.train(**options, out=tmp_path / "none", env_kwargs=given)
+    assert not (tmp_path / "none").exists()

@@ -14,10 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from td7 import datasets, policies, runs
-from td7.configs import check, hyper, named, number, parse, parse_as, with_values
+from td7.configs import check, hyper, named, number, parse, parse_as, with_values, words_of
 from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, one_line, one_of, unknown
 from td7.evaluation import evaluate as play
@@ -397,6 +398,7 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
+    from td7.snapshots import has_snapshot
     from td7.training import check_same
 
     end_script()
@@ -429,6 +431,14 @@ def resume(
         steps = parse("steps", steps, int)
         check_same({"steps": steps}, {"steps": config.steps})
         config = dataclasses.replace(config, steps=steps)
+    finished = runs.finished_steps(path)
+    if finished is not None and not has_snapshot(path):  # someone saved room
+        if config.steps > finished:
+            raise InputError(
+                f"{path} has no snapshot to go on from; it is finished, with {finished:,} "
+                f"{config.counted}: `td7 train` with another --out makes more"
+            )
+        return Run(path)
     spec = describe(config.task)
     check_memory(config, spec)
     return _run(config, spec, path, record, players, options, data)
@@ -602,9 +612,9 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
 def environment_kwargs(given: Any) -> dict[str, Any]:
     """Words name=value, the value JSON where it can be read as such; or a mapping."""
     if isinstance(given, Mapping):
-        return dict(given)
+        return {str(name): _plain(str(name), value) for name, value in given.items()}
     kwargs: dict[str, Any] = {}
-    for word in given:
+    for word in words_of("--env-kwargs", given):
         name, equals, value = word.partition("=")
         if not equals:
             raise InputError(f"--env-kwargs takes name=value, given {word!r}")
@@ -613,6 +623,16 @@ def environment_kwargs(given: Any) -> dict[str, Any]:
         except ValueError:
             kwargs[name] = value
     return kwargs
+
+
+def _plain(name: str, value: Any) -> Any:
+    """As config.json can keep it."""
+    plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    try:
+        json.dumps(plain)
+    except (TypeError, ValueError):
+        raise InputError(f"env_kwargs: {name} is {value!r}; allowed: what JSON can hold") from None
+    return plain
 
 
 def _default_folder(kind: str, env: str) -> Path:

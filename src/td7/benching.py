@@ -108,7 +108,7 @@ def whole_run(name: str, env: str, seeds: int, steps: int, device: str, say: Say
                 "steps": steps,
                 "device": device,
                 "out": f"{folder}/run",
-                "set": {"random_steps": min(1_000, steps)},
+                "set": {"random_steps": min(1_000, steps // 4)},
             }
         )
         return bench.end_to_end(

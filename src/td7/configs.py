@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 from td7.errors import InputError, unknown
@@ -64,10 +64,18 @@ def number(name: str, value: Any, kind: type[Number], **limits: float) -> Number
     return found
 
 
+def words_of(option: str, given: Any) -> list[str]:
+    """Some words, or a single one."""
+    words = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(word, str) for word in words):
+        raise InputError(f"{option} takes words, given {given!r}")
+    return words
+
+
 def named(settings: Sequence[str]) -> dict[str, str]:
     """name: value of words such as `batch_size=128`."""
     values: dict[str, str] = {}
-    for word in settings:
+    for word in words_of("--set", settings):
         name, equals, value = word.partition("=")
         if not equals:
             raise InputError(f"--set takes field=value, given {word!r}")

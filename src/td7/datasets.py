@@ -490,8 +490,9 @@ def _bounds(where: str, given: ActionMap | None, stated: ActionMap, layout: RowL
     """The bounds given, or else those stated by the data, if they are any for its actions."""
     bounds = stated if given is None else given
     if not len(bounds.low) == len(bounds.high) == layout.action_dim:
+        whose = "its bounds" if given is None else "the task's"
         raise InputError(
-            f"{where}: actions has {layout.action_dim} dimensions, its bounds {len(bounds.low)}"
+            f"{where}: actions has {layout.action_dim} dimensions, {whose} {len(bounds.low)}"
         )
     for dimension, (low, high) in enumerate(zip(bounds.low, bounds.high, strict=True)):
         if not -np.inf < low < high < np.inf:

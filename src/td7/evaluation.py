@@ -30,6 +30,8 @@ def beginning(environment: Environment, policy: Policy, seed: int) -> list[str]:
     state = environment.reset(seed)
     seen = [repr(state.tolist())]
     for _ in range(BEGINNING):
+        if not np.isfinite(state).all():  # nothing to act on; who evaluates it says so
+            break
         state, *rest = environment.step(policy(state))
         seen.append(repr((state.tolist(), *rest)))
         _, terminated, truncated = rest

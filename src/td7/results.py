@@ -487,8 +487,8 @@ def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _place_in_paper(result: Result) -> tuple[int, int, int, str, bool, int]:
-    """Of runs of the same row and place, the first is one that is as its row says."""
+def _place_in_paper(result: Result) -> tuple[int, int, int, str, bool, int, int]:
+    """Of runs of the same row and place, the first is as its row says, and of those the longest."""
     return (
         _rank(result.study, list(STUDIES)),
         _rank(result.label, list(known(result.study).rows)),
@@ -496,6 +496,7 @@ def _place_in_paper(result: Result) -> tuple[int, int, int, str, bool, int]:
         f"{result.label} {result.place}",
         result.curves is None,
         len(result.changed),
+        -(result.last or 0),
     )
 
 

@@ -38,6 +38,11 @@ class Snapshot:
     shards: dict[str, list[str]]  # seed: the files of its replay rows, oldest first
 
 
+def has_snapshot(run: Path) -> bool:
+    """Whether a run can go on from where it was; else it begins anew."""
+    return Snapshots(run / "snapshot", lambda _: None).exist()
+
+
 class Snapshots:
     """The snapshots of one run folder."""
 

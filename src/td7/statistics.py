@@ -219,8 +219,8 @@ def drops(curve: ArrayLike, percent: float, within: int) -> float:
 
     The paper's figure of Hopper's instability, there of TD3's evaluations in the last 1M of 5M
     steps, for `within` 1, 5, 10: the caller cuts the curve. Its axis says ">", its caption "at
-    least". The last `within` evaluations do not count, since what follows them is not all known, nor
-    do those that are not positive: nothing is a percentage of them.
+    least". The last `within` evaluations do not count, since what follows them is not all known,
+    nor do those that are not positive: nothing is a percentage of them.
     """
     given = _numbers("curve", curve, *CURVES)
     evaluations = given.shape[-1]

@@ -16,7 +16,7 @@ from td7.api import (
     train_options,
 )
 from td7.clusters import Share, launch_on_ray
-from td7.configs import check, hyper, named, number
+from td7.configs import check, hyper, named, number, words_of
 from td7.environments import describe
 from td7.errors import InputError, one_of
 from td7.hardware import DEVICES, choose_device
@@ -158,7 +158,7 @@ def planned(options: StudyOptions) -> Plan:
     kwargs = environment_kwargs(options.env_kwargs)
     request = Request(
         options.name,
-        tuple(options.rows),
+        tuple(words_of("--rows", options.rows)),
         tuple(task for task in tasks if task),
         options.steps,
         {

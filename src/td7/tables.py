@@ -602,8 +602,8 @@ def falls(study: Study, results: Sequence[Result], notes: list[str]) -> Table | 
             lines.append(tuple(Cell(word) for word in words))
     caption = (
         "Percent of a seed's evaluations after which one of the next 1, 5 or 10 is lower by more "
-        "than so many percent, in the last fifth of the steps (the paper: the last 1M of TD3's 5M). "
-        "Evaluations that are not positive do not count."
+        "than so many percent, in the last fifth of the steps (the paper: the last 1M of TD3's "
+        "5M). Evaluations that are not positive do not count."
     )
     shares_of = (f"> {percent}%" for percent in DROP_PERCENTS)
     header = ("row", "task", "steps", "within", "evaluations", *shares_of)
