@@ -869,6 +869,17 @@ def test_lines_of_a_figure_differ_in_grey(study: str) -> None:
         assert figures.style(study, label) == figures.style("online", label)
 
 
+def test_rows_of_ones_own_have_looks_of_their_own(tmp_path: Path) -> None:
+    """Also where labels are made of the same letters."""
+    write_run(tmp_path / "td7", pair(1000))
+    for rate in (0.1, 0.01, 0.001, 0.0001):
+        write_run(tmp_path / f"{rate}", pair(1000), changed={"learning_rate": rate})
+    found = report.read([tmp_path]).findings.results
+    looks = {result.label: figures.look_of(result) for result in found}
+    assert len(set(looks)) == len(set(looks.values())) == 5
+    assert looks["TD7"] == figures.style("online", "TD7")
+
+
 # -- what is not as it should be -----------------------------------------------------------------
 
 

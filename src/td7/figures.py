@@ -58,15 +58,22 @@ class Style:
     dashes: _Dashes  # lengths of ink and gap; () is a solid line
 
 
-def style(study: str, label: str) -> Style:
-    """An agent's own; of a study's other rows, by their number, so that neighbours differ."""
+def look_of(result: Result) -> Style:
+    return style(result.study, result.label, result.number)
+
+
+def style(study: str, label: str, more: int = 0) -> Style:
+    """An agent's own; of a study's other rows, by their number, so that neighbours differ.
+
+    `more`: the number of a label among those that are none of its rows.
+    """
     rows = list(known(study).rows)
     own = {name for name in _AGENTS if name != "TD7 (no checkpoints)" or "TD7" not in rows}
     if label in own:
         number = _AGENTS[label]
         return Style(_COLOURS[number], _AGENT_DASHES[number])
     others = [row for row in rows if row not in own]
-    number = others.index(label) if label in others else sum(map(ord, label))
+    number = others.index(label) if label in others else len(others) + more
     return Style(_COLOURS[2 + number % 6], _ROW_DASHES[number % 8])
 
 
@@ -198,10 +205,10 @@ def _spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _band(
-    axes: Any, x: ArrayLike, mean: ArrayLike, wide: ArrayLike, study: str, label: str
+    axes: Any, x: ArrayLike, mean: ArrayLike, wide: ArrayLike, look: Style, label: str
 ) -> None:
     """A row's line, and what is as wide as its interval to both sides, where it has one."""
-    look, middle, half = style(study, label), np.asarray(mean), np.asarray(wide)
+    middle, half = np.asarray(mean), np.asarray(wide)
     axes.plot(x, middle, label=label, **_lines(look))
     if np.isfinite(half).all():
         axes.fill_between(x, middle - half, middle + half, color=look.colour, alpha=0.15, lw=0)
@@ -224,7 +231,7 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
             x = np.array(result.curves.steps) / unit
             if by_time:
                 x = x * (result.seconds_a_step or 0.0) / 60
-            _band(one, x, values.mean(axis=0), _spread(values), study, result.label)
+            _band(one, x, values.mean(axis=0), _spread(values), look_of(result), result.label)
         _titled(one, own[0].title)
         one.margins(x=0.01)
         if i % PANELS == 0 or own[0].quantity != results[0].quantity:
@@ -272,7 +279,7 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
         for result in own:
             if result.curves is None:
                 continue
-            look = {**_lines(style(study, result.label)), "linewidth": 0.8}
+            look = {**_lines(look_of(result)), "linewidth": 0.8}
             x = np.array(result.curves.steps) / unit
             for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
                 one.plot(x, values, label=result.label if i == 0 else None, **look)
@@ -290,6 +297,7 @@ def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
     shown = {suite: by_row for suite, by_row in found.items() if by_row}
     if not shown:
         return None
+    looks = {result.label: look_of(result) for result in results}
     figure, axes = _panels(len(shown))
     for one, (suite, by_row) in zip(axes, shown.items(), strict=True):
         ends = [curve.values[:, -1].mean() for curve in by_row[first]]
@@ -299,7 +307,8 @@ def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
             if not shares:
                 continue
             mean = [share.mean for share in shares]
-            _band(one, np.array(steps) / unit, mean, [s.interval for s in shares], study, label)
+            wide = [share.interval for share in shares]
+            _band(one, np.array(steps) / unit, mean, wide, looks[label], label)
         _titled(one, f"mean of {len(ends)} task{'s' * (len(ends) > 1)}, {suite}")
     axes[0].set_ylabel(f"share of {first}'s last return", fontsize=8)
     _legend(figure, axes)
@@ -348,7 +357,7 @@ def extrapolation(study: str, results: Sequence[Result]) -> Any | None:
         band, column = divmod(i, 6)
         top = figure.add_subplot(2 * bands, columns, 2 * band * columns + column + 1)
         low = figure.add_subplot(2 * bands, columns, (2 * band + 1) * columns + column + 1)
-        look = style(study, result.label)
+        look = look_of(result)
         for axes, values, word in (
             (top, smoothed(result.curves.values, WINDOW), "return"),
             (low, result.values, "value estimate"),
@@ -473,7 +482,7 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
     for one, (own, within) in zip(axes, pairs, strict=True):
         for result, shares in own:
             if within in shares:
-                look = _lines(style(study, result.label))
+                look = _lines(look_of(result))
                 one.plot(DROPS, shares[within], label=result.label, **look)
         _titled(one, own[0][0].title)
         one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from td7.figures import DRAWN, DROPS, MOST_BARS, style
+from td7.figures import DRAWN, DROPS, MOST_BARS, look_of
 from td7.formats import as_csv
 from td7.results import VIDEOS, Findings, Result, known, machine_of
 from td7.statistics import Aligned
@@ -90,7 +90,7 @@ def _curve(result: Result) -> dict[str, Any]:
 
 
 def _line(result: Result, curves: Aligned) -> dict[str, Any]:
-    look = style(result.study, result.label)
+    look = look_of(result)
     return {
         "row": result.label,
         "place": result.place,

@@ -56,6 +56,7 @@ class Result:
     changed: tuple[str, ...]  # name=value of hyperparameters that are not its row's
     notes: tuple[str, ...]  # what is not as it should be
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
+    number: int = 0  # of its label among those of its study that are none of the study's rows
 
     @property
     def name(self) -> str:
@@ -162,11 +163,25 @@ def read(folders: Sequence[Path]) -> Findings:
         for path in studies:
             notes += missing(path, results)
     results = _with_videos(_pooled(sorted(results, key=_place_in_paper), notes), notes)
+    results = _numbered(results)
     notes += [f"{result.name}: {note}" for result in results for note in result.notes]
     if not any(result.curves for result in results):
         what = f": {notes[0]}" if notes else ""
         raise InputError(f"{', '.join(map(str, folders))}: no run has an evaluation yet{what}")
     return Findings(tuple(results), tuple(dict.fromkeys(notes)))
+
+
+def _numbered(results: Sequence[Result]) -> list[Result]:
+    """Labels that are none of their study's rows, from 0 on in each study."""
+    others: dict[str, list[str]] = {}
+    for result in results:
+        labels = others.setdefault(result.study, [])
+        if result.label not in labels and result.label not in known(result.study).rows:
+            labels.append(result.label)
+    return [
+        replace(r, number=others[r.study].index(r.label)) if r.label in others[r.study] else r
+        for r in results
+    ]
 
 
 def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
