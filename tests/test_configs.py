@@ -552,6 +552,7 @@ def test_seeds(given: Any, seeds: tuple[int, ...]) -> None:
         ("1.5", "seeds takes 0-9 or 0,3,7, given '1.5'"),
         ("0,", "seeds takes 0-9 or 0,3,7, given '0,'"),
         (-1, "seeds must be at least 0, given -1"),
+        (2**63, f"seeds must be at most {2**63 - 1}, given {2**63}"),
         ([], "seeds is empty: at least one is needed"),
         (True, "seeds takes a whole number, given True"),
         ([0.5], "seeds takes a whole number, given 0.5"),

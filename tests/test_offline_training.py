@@ -218,6 +218,9 @@ def test_the_policy_that_is_evaluated_is_the_current_one(
     evaluations = api.Run(finished[name]).evaluations
     last = evaluations[evaluations["step"] == STEPS]
     assert list(td7.evaluate(finished[name], episodes=2)["return"]) == list(last["return"])
+    middle = evaluations[evaluations["step"] == 40]
+    of_middle = td7.evaluate(kept_policies(finished[name], 40), episodes=2)
+    assert list(of_middle["return"]) == list(middle["return"]) != list(last["return"])
     first = load_file(kept_policies(finished[name], 0) / "seed-0.safetensors")
     now = load_file(finished[name] / "policy" / "seed-0.safetensors")
     assert all(not torch.equal(first[key], now[key]) for key in now)

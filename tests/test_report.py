@@ -1198,7 +1198,7 @@ def test_the_command(
     words = ["report", str(tmp_path / "online"), "--out", str(out), "--no-figures"]
     assert main([*words, "--markdown", str(tmp_path / "page.md")]) == 0
     captured = capsys.readouterr()
-    assert "3 runs with 6 seeds in all, 3 of them finished, in 0.7 hours" in captured.out
+    assert "3 runs with 6 seeds in all, 3 of them finished, in 40.0 minutes" in captured.out
     assert f"{out / 'report.html'}" in captured.out
     name = "tables/online-scores.csv"
     assert (out / name).read_text() == (written / name).read_text()

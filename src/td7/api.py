@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 
 MOST_SEEDS = 1_000  # more is a slip of the finger
+MOST_STEPS = 10**12  # likewise
+LARGEST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class TrainOptions:
         "environment steps, a seed; with --dataset, updates",
         group="What",
         at_least=1,
+        at_most=MOST_STEPS,
     )
     seeds: Any = hyper("0", "e.g. 0-9 or 0,3,7; they are trained side by side", group="What")
     set: Any = hyper(
@@ -552,17 +555,18 @@ def evaluate(
     """seed, episode, return, length of a run's policies (or of one seed's), played anew.
 
     And D4RL's score, of agents that learned from data, on tasks that have one. Episode i is the
-    i-th of the run's last evaluation. `video` films episode 0 of the first policy, which may take
-    minutes; `say` is told so.
+    i-th of the run's last evaluation; of kept policies, RUN/policies/STEP, of the one at that
+    step. `video` films episode 0 of the first policy, which may take minutes; `say` is told so.
     """
     episodes = number("episodes", episodes, int, at_least=1)
-    config = runs.read_config(Path(path))
+    run, kept = _run_of(Path(path))
+    config = runs.read_config(run)
     try:
         seeds = parse_seeds(config["seeds"] if seed is None else [seed])
         steps, every = config["steps"], config["evaluate_every"]
-        step = steps // every * every
+        step = steps // every * every if kept is None else kept
     except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise InputError(f"{Path(path) / 'config.json'} is damaged: {error!r}") from None
+        raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
     found = {s: load(path, s) for s in seeds}
     if video:
         record(found[seeds[0]], Path(video), seed=seeds[0], step=step, say=say)
@@ -577,6 +581,12 @@ def evaluate(
     if scores is not None:
         table["score"] = scores
     return table
+
+
+def _run_of(path: Path) -> tuple[Path, int | None]:
+    """A run folder, and the step of policies that it kept, if they are meant."""
+    is_kept = path.parent.name == "policies" and path.name.isdigit()
+    return (path.parent.parent, int(path.name)) if is_kept else (path, None)
 
 
 def parse_seeds(given: Any) -> tuple[int, ...]:
@@ -603,6 +613,8 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
         raise InputError(f"seeds are more than {MOST_SEEDS:,} at once")
     if min(seeds) < 0:
         raise InputError(f"seeds must be at least 0, given {min(seeds)}")
+    if max(seeds) > LARGEST_SEED:
+        raise InputError(f"seeds must be at most {LARGEST_SEED}, given {max(seeds)}")
     twice = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
     if twice:
         raise InputError(f"seed {twice[0]} is given twice")

@@ -250,7 +250,8 @@ def _registered(task: Task) -> EnvSpec:
     # Nor what cannot be trained, which only making it tells: the nearest one is made.
     while (near := get_close_matches(id, known, n=1, cutoff=0.5)) and not _may_be_trained(near[0]):
         known.remove(near[0])
-    raise unknown("task", id, known, shown=len(PAPER_TASKS))
+    what = unknown("task", id, known, shown=len(PAPER_TASKS))
+    raise what if colon else InputError(f"{what}; one's own: MODULE:ID, which imports MODULE")
 
 
 def _may_be_trained(id: str) -> bool:

@@ -128,12 +128,17 @@ def summary_line(findings: Findings) -> str:
     """How much there is, in one line."""
     results = findings.results
     finished = sum(result.finished for result in results)
-    hours = sum(result.seconds or 0.0 for result in results) / 3600
+    seconds = sum(result.seconds or 0.0 for result in results)
+    took = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
     seeds = sum(len(result.seeds) for result in results)
     return (
-        f"{len(results)} runs with {seeds} seeds in all, {finished} of them finished, "
-        f"in {hours:.1f} hours by the clock."
+        f"{_counted(len(results), 'run')} with {_counted(seeds, 'seed')} in all, {finished} of "
+        f"them finished, in {took} by the clock."
     )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _section(name: str, results: Sequence[Result], tables: Sequence[Table]) -> str:

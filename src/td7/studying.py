@@ -8,6 +8,7 @@ from typing import Any
 
 from td7 import planning
 from td7.api import (
+    MOST_STEPS,
     environment_kwargs,
     options_from,
     parse_seeds,
@@ -44,7 +45,11 @@ class StudyOptions:
     )
     seeds: Any = hyper("0-9", "of every run, stacked", group="What")
     steps: int = hyper(
-        0, "of every run; offline, updates; 0: the paper's", group="What", at_least=0
+        0,
+        "of every run; offline, updates; 0: the paper's",
+        group="What",
+        at_least=0,
+        at_most=MOST_STEPS,
     )
     set: Any = hyper((), "hyperparameters of every row whose algorithm has them", group="What")
     datasets: str = hyper(
