@@ -154,6 +154,7 @@ def test_a_file_that_differs_is_not_written(
         ({"seed": 3}, "has no seed 3; allowed: 2, 5"),
         ({"seed": 2, "out": "policy.txt"}, "ends in .onnx, given 'policy.txt'"),
         ({"seed": 2, "out": "no/where.onnx"}, "no is not a folder"),
+        ({"seed": 2, "out": "/proc/x.onnx"}, "cannot write to /proc/x.onnx: No such file"),
         ({"seed": 2, "format": "onx"}, "unknown format 'onx'; did you mean 'onnx'?"),
     ],
 )

@@ -590,6 +590,7 @@ def test_an_unfinished_run_is_stamped_with_the_steps_it_made(stopped: Path, tmp_
         ("expert", "9", ["--workers", "1001"], "workers=1001 must be at most 1000"),
         ("expert", "9", ["--workers", "two"], "workers takes a whole number, given 'two'"),
         ("expert", "9", ["--out", "no/where.hdf5"], "no is not a folder"),
+        ("expert", "9", ["--out", "/proc/x.hdf5"], "cannot write to /proc/x.hdf5: No such file"),
         ("expert", "9", ["--out", "."], ". exists already"),
         ("replay", "161", [], "of seed 4, which made 160; asked for are the first 161"),
         ("expert", "9", ["more"], "does not know what to do with 'more'"),

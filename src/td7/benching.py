@@ -14,7 +14,7 @@ from td7.algorithms import algorithm
 from td7.api import start, train_options
 from td7.environments import describe
 from td7.errors import InputError, Stopped
-from td7.files import write_json
+from td7.files import write_json, writing_to
 from td7.hardware import WORTH_COMPILING, choose_device, choose_engine, choose_workers
 from td7.types import Task
 
@@ -55,10 +55,8 @@ def measure(
     for name in names:
         if steps and not algorithm(name).online:
             raise InputError(f"steps={steps}: {name} learns from data and takes none; allowed: 0")
-    try:
+    with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}") from None
     file = out / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     data: dict[str, Any] = {"machine": bench.machine(devices), "results": [], "end_to_end": []}
     for (task, spec), name in product(specs.items(), names):

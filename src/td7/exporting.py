@@ -16,7 +16,7 @@ from td7.actors import EPSILON, linear, unflatten
 from td7.architectures import NORM_PARAMETERS, Layer, Layout
 from td7.environments import ActionMap
 from td7.errors import InputError, RunError, unknown
-from td7.files import write
+from td7.files import write, writing_to
 from td7.policies import Policy, load, policy_folder
 from td7.types import AnyFloat, AnyPath
 
@@ -131,7 +131,8 @@ def onnx_file(policy: Policy, path: Path, told: Mapping[str, str]) -> None:
     helper.set_model_props(model, {"task": spec.task.id, **told})
     onnx.checker.check_model(model, full_check=True)
     _compare(policy, ReferenceEvaluator(model))
-    write(path, model.SerializeToString())
+    with writing_to(path):
+        write(path, model.SerializeToString())
 
 
 def _network(graph: Graph, policy: Policy, state: str) -> str:

@@ -3,9 +3,12 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+from td7.errors import InputError
 
 
 class Seal(NamedTuple):
@@ -44,6 +47,23 @@ class _Sealing:
 
     def seal(self) -> Seal:
         return Seal(self._hash.hexdigest(), self._bytes)
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """What a disk refuses, by the name that was given and not by one written aside."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
+
+
+def check_writable(path: Path) -> None:
+    """Before hours are spent on what shall be written there."""
+    aside = path.with_name(f".{path.name}.tmp")
+    with writing_to(path):
+        aside.touch()
+        aside.unlink()
 
 
 def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:

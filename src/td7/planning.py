@@ -20,7 +20,7 @@ from typing import Any
 from td7 import runs
 from td7.errors import InputError, unknown
 from td7.fetching import DATASETS
-from td7.files import write_json
+from td7.files import write_json, writing_to
 from td7.studies import Row, Study, study, variant
 from td7.types import Task
 
@@ -161,8 +161,9 @@ def _slug(text: str) -> str:
 
 def write_request(request: Request, out: Path) -> None:
     """Notes what a folder is for."""
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "study.json", asdict(request))
+    with writing_to(out):
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "study.json", asdict(request))
 
 
 def read_request(out: Path) -> Request | None:

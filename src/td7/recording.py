@@ -14,6 +14,7 @@ from td7.collection import EpisodeDone, EpisodeTask, executor
 from td7.configs import number
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line, unknown
+from td7.files import check_writable
 from td7.snapshots import Snapshots
 from td7.types import Episode, Float32, RowLayout
 
@@ -76,6 +77,7 @@ def record(
         raise InputError(f"{out} exists already")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
+    check_writable(out)
     known = origin(run)
     seed = known.first_seed if seed is None else seed
     source = Source(run, seed, workers, report, say)

@@ -16,7 +16,7 @@ from rich.text import Text
 from td7 import figures, formats, results, tables
 from td7.datasets import score
 from td7.errors import InputError, unknown
-from td7.files import write_json
+from td7.files import write_json, writing_to
 from td7.page import machines, page, summary_line
 from td7.planning import Planned, State
 from td7.results import Findings
@@ -198,11 +198,9 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
     files.json lists it; of an earlier report, what is not written again is removed.
     """
     folders = [out / "tables", *([out / "figures"] if with_figures else [])]
-    try:
+    with writing_to(out):
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}") from None
     before = _written(out)
     texts = {
         out / "report.html": page(report.findings, report.tables),

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from td7 import __version__
 from td7.errors import InputError, RunError
-from td7.files import write, write_json
+from td7.files import write, write_json, writing_to
 
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
@@ -103,10 +103,8 @@ class RunFolder:
             "evaluations": Table(path / "evaluations.csv", evaluations),
             "episodes": Table(path / "episodes.csv", EPISODES),
         }
-        try:
+        with writing_to(path):
             self._lock = (path / ".lock").open("a+")
-        except OSError as error:
-            raise InputError(f"cannot write to {path}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -183,12 +181,10 @@ def create(path: Path, record: Mapping[str, Any]) -> None:
         raise InputError(f"{path} already holds a run; `td7 resume {path}` goes on with it")
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file, not a folder")
-    try:
+    with writing_to(path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise InputError(f"{path} is not empty; give --out a new folder")
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}") from error
     write_config(path, record)
 
 
@@ -228,10 +224,8 @@ def total_seconds(path: Path) -> float | None:
 
 
 def write_config(path: Path, record: Mapping[str, Any]) -> None:
-    try:
+    with writing_to(path):
         write_json(path / "config.json", record)
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def versions() -> dict[str, str]:
