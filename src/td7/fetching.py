@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from td7.errors import InputError, RunError, one_line, unknown
-from td7.files import sync_folder
+from td7.files import sync_folder, writing_to
 
 URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2"  # D4RL's own
 URL_VARIABLE = "TD7_DATASETS_URL"  # of the environment: another address of the same files
@@ -119,11 +119,9 @@ def _is_there(path: Path, dataset: Dataset, *, replace: bool) -> bool:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """One process at a time fetches a file."""
-    try:
+    with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock").open("a")
-    except OSError as error:
-        raise InputError(f"cannot write to {path.parent}: {error.strerror}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple
 
 from td7.errors import InputError
@@ -60,10 +61,8 @@ def writing_to(path: Path) -> Iterator[None]:
 
 def check_writable(path: Path) -> None:
     """Before hours are spent on what shall be written there."""
-    aside = path.with_name(f".{path.name}.tmp")
-    with writing_to(path):
-        aside.touch()
-        aside.unlink()
+    with writing_to(path), TemporaryFile(dir=path.parent):
+        pass
 
 
 def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:

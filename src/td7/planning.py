@@ -246,7 +246,7 @@ def measured_rates(found: Iterable[Planned], at_once: int) -> dict[str, float]:
 
 
 def usual_rates(device: str) -> dict[str, float]:
-    """The same as measured elsewhere: on one H200 with ten seeds, on two CPU cores with one."""
+    """The same as measured elsewhere, on one H200 and on two CPU cores; the file says how."""
     with (files("td7") / "data" / "throughput.csv").open() as file:
         return {
             row["algorithm"]: float(row["seed_steps_per_second"])

@@ -39,7 +39,7 @@ class Snapshot:
 
 
 def has_snapshot(run: Path) -> bool:
-    """Whether a run can go on from where it was; else it begins anew."""
+    """Whether a run can go on from where it was."""
     return Snapshots(run / "snapshot", lambda _: None).exist()
 
 

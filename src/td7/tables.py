@@ -131,8 +131,9 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     records: list[Mapping[str, Value]] = []
     of_data = {place: result.of_data for place, result in at.items()}
     told = [of_data.get(column) for column in columns]
+    tells_data = any(mean is not None for mean in told)
     lines: list[tuple[Cell, ...]] = []
-    if any(mean is not None for mean in told):
+    if tells_data:
         means = [Cell("–" if mean is None else f"{mean:{spec}}") for mean in told]
         lines.append(_line(("", "the data", ""), means))
     for step in steps_shown(study, results):
@@ -199,7 +200,7 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
         "one-sided, 0.05), among the rows that are there. Difference: from the paper's mean, and "
         "the p-value of Welch's test, two-sided." + _student(records)
     )
-    if any(mean is not None for mean in told):
+    if tells_data:
         caption += " The data: the mean over their own episodes."
     collected = [result.title for result in at.values() if result.title != result.place]
     if collected:
