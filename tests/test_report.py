@@ -790,16 +790,41 @@ def test_figures_are_the_same_again(found: report.Report, written: Path, tmp_pat
         assert path.read_bytes() == (written / "figures" / path.name).read_bytes()
 
 
-def test_lines_are_smoothed_means(found: report.Report) -> None:
-    """SAC from 1 to 15900 in two steps, smoothed over as many evaluations as there are."""
+@pytest.mark.parametrize(
+    ("evaluations", "window"), [(3, 1), (11, 2), (49, 9), (50, 10), (61, 10), (201, 10)]
+)
+def test_curves_are_smoothed_as_the_papers(evaluations: int, window: int, tmp_path: Path) -> None:
+    """Over ten evaluations; a short curve over a fifth of itself. TD3's is as long, and longer."""
+    climbing = [float(i) for i in range(evaluations)]
+    write_run(tmp_path / "td7", {0: climbing, 1: climbing}, variant="online/TD7", every=5000)
+    longer = {0: [*climbing, 0.0]}
+    write_run(tmp_path / "td3", longer, variant="online/TD3", algorithm="td3", every=5000)
+    found = report.read([tmp_path])
+    drawn = dict(figures.figures(found.findings.studies, found.tables))
+    (axes,) = drawn["online-curves"].axes
+    lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+    assert lines["TD7"][-1] == pytest.approx(evaluations - 1 - (window - 1) / 2)
+    assert ("evaluations)" in axes.get_ylabel()) == (window > 1)
+    assert f"mean of {window} " in axes.get_ylabel() or window == 1
+    (study,) = page.data(found.findings, found.tables)["studies"]
+    assert study["window"] == window
+
+
+@pytest.mark.parametrize(("panels", "columns"), [(1, 1), (4, 4), (5, 5), (6, 3), (9, 5), (12, 4)])
+def test_panels_fill_their_lines(panels: int, columns: int) -> None:
+    _, axes = figures._panels(panels)
+    lines = [one.get_subplotspec().rowspan.start for one in axes]
+    assert (len(lines), lines.count(0)) == (panels, columns)
+
+
+def test_lines_are_means(found: report.Report) -> None:
+    """SAC from 1 to 15900 in two steps."""
     drawn = dict(figures.figures(found.findings.studies, found.tables))
     (axes,) = drawn["online-curves"].axes
     lines = {line.get_label(): line for line in axes.lines}
     assert set(lines) == {"TD7", "TD3", "SAC"}
     assert lines["SAC"].get_xdata().tolist() == [0, 500, 1000]
-    middle = (1 + 15900) / 2
-    means = [1, (1 + middle) / 2, (1 + middle + 15900) / 3]
-    assert lines["SAC"].get_ydata().tolist() == pytest.approx(means)
+    assert lines["SAC"].get_ydata().tolist() == pytest.approx([1, (1 + 15900) / 2, 15900])
     (timed,) = drawn["online-time-curves"].axes
     minutes = {line.get_label(): line.get_xdata().tolist() for line in timed.lines}
     assert minutes == {"TD7": [0, 10, 20], "TD3": [0, 5, 10], "SAC": [0, 5, 10]}
@@ -816,10 +841,8 @@ def test_single_seeds_and_shares(found: report.Report) -> None:
     assert (first[-4:], second[-4:]) == ([100, 40, 100, 100], [100, 100, 100, 100])
     (axes,) = drawn["ablation-main-normalised"].axes
     lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
-    # No SALE goes from 1 to 9000 in two steps, TD7 comes to 10000; smoothed as curves are.
-    middle = (1 + 9000) / 2
-    shares = [1e-4, (1 + middle) / 2 / 10000, (1 + middle + 9000) / 3 / 10000]
-    assert lines["No SALE"] == pytest.approx(shares)
+    # No SALE goes from 1 to 9000 in two steps, TD7 comes to 10000.
+    assert lines["No SALE"] == pytest.approx([1e-4, 0.45005, 0.9])
 
 
 def test_a_single_runs_picture() -> None:

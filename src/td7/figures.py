@@ -139,15 +139,29 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
+def _columns(count: int) -> int:
+    """How many panels are side by side: at most PANELS, as many in every line as can be."""
+    return -(-count // -(-count // PANELS))
+
+
 def _panels(count: int) -> tuple[Any, list[Any]]:
-    """A figure and its axes, at most PANELS side by side."""
-    columns = min(PANELS, count)
-    lines = -(-count // PANELS)
+    """A figure and its axes."""
+    columns = _columns(count)
+    lines = -(-count // columns)
     figure = _figure(max(4.6, 2.9 * columns + 0.4), 2.5 * lines + 0.9)
     axes = [figure.add_subplot(lines, columns, i + 1) for i in range(count)]
     for one in axes:
         _plain(one)
     return figure, axes
+
+
+def window_of(results: Sequence[Result]) -> int:
+    """How many evaluations curves are smoothed over: WINDOW, and a fifth of a curve at most.
+
+    So that all curves of a study are smoothed alike, it is a fifth of the shortest.
+    """
+    lengths = [len(result.curves.steps) for result in results if result.curves]
+    return max(1, min(WINDOW, min(lengths, default=0) // 5))
 
 
 def _plain(axes: Any) -> None:
@@ -157,7 +171,7 @@ def _plain(axes: Any) -> None:
 
 
 def _titled(axes: Any, text: str) -> None:
-    axes.set_title(fill(text, LONGEST_TITLE), fontsize=10)
+    axes.set_title(fill(text, LONGEST_TITLE, break_on_hyphens=False), fontsize=10)
 
 
 def wrapped(label: str) -> str:
@@ -217,6 +231,7 @@ def _band(
 def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> Any:
     """One panel a task: smoothed means and intervals over evaluations, or over minutes."""
     shown = places(results)
+    window = window_of(results)
     figure, axes = _panels(len(shown))
     for i, (one, place) in enumerate(zip(axes, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
@@ -227,15 +242,16 @@ def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> A
         for result in own:
             if result.curves is None:
                 continue
-            values = smoothed(result.curves.values, WINDOW)
+            values = smoothed(result.curves.values, window)
             x = np.array(result.curves.steps) / unit
             if by_time:
                 x = x * (result.seconds_a_step or 0.0) / 60
             _band(one, x, values.mean(axis=0), _spread(values), look_of(result), result.label)
         _titled(one, own[0].title)
         one.margins(x=0.01)
-        if i % PANELS == 0 or own[0].quantity != results[0].quantity:
-            one.set_ylabel(f"{own[0].quantity}\n(mean of {WINDOW} evaluations)", fontsize=8)
+        if i % _columns(len(shown)) == 0 or own[0].quantity != results[0].quantity:
+            mean = f"\n(mean of {window} evaluations)" if window > 1 else ""
+            one.set_ylabel(f"{own[0].quantity}{mean}", fontsize=8)
     _legend(figure, axes)
     return figure
 
@@ -284,7 +300,7 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
             for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
                 one.plot(x, values, label=result.label if i == 0 else None, **look)
         _titled(one, own[0].title)
-    for one in axes[::PANELS]:
+    for one in axes[:: _columns(len(axes))]:
         one.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
     _legend(figure, axes)
     return figure
@@ -303,7 +319,7 @@ def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
         ends = [curve.values[:, -1].mean() for curve in by_row[first]]
         unit = _units(one, max(curve.steps[-1] for curve in by_row[first]), "time steps")
         for label, own in by_row.items():
-            steps, shares = _shares(own, ends)
+            steps, shares = _shares(own, ends, window_of(results))
             if not shares:
                 continue
             mean = [share.mean for share in shares]
@@ -328,14 +344,16 @@ def _on_shared_tasks(results: Sequence[Result], first: str) -> dict[str, list[Al
     return {label: [own[task] for task in tasks] for label, own in by_row.items()}
 
 
-def _shares(curves_: Sequence[Aligned], ends: Sequence[float]) -> tuple[list[int], list[Sample]]:
+def _shares(
+    curves_: Sequence[Aligned], ends: Sequence[float], window: int
+) -> tuple[list[int], list[Sample]]:
     """Steps that all tasks have; at each the mean over tasks, of the seeds that all have."""
     seeds = sorted(set.intersection(*(set(c.seeds) for c in curves_)))
     steps = sorted(set.intersection(*(set(c.steps) for c in curves_)))
     if not seeds:
         return [], []
     scores = [
-        smoothed(c.values, WINDOW)[[c.seeds.index(seed) for seed in seeds]][
+        smoothed(c.values, window)[[c.seeds.index(seed) for seed in seeds]][
             :, [c.steps.index(step) for step in steps]
         ]
         for c in curves_
@@ -359,7 +377,7 @@ def extrapolation(study: str, results: Sequence[Result]) -> Any | None:
         low = figure.add_subplot(2 * bands, columns, (2 * band + 1) * columns + column + 1)
         look = look_of(result)
         for axes, values, word in (
-            (top, smoothed(result.curves.values, WINDOW), "return"),
+            (top, smoothed(result.curves.values, window_of(shown)), "return"),
             (low, result.values, "value estimate"),
         ):
             _plain(axes)
@@ -487,7 +505,7 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
         _titled(one, own[0][0].title)
         one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)
         one.set_ylim(-3, 103)
-    for one in axes[::PANELS]:
+    for one in axes[:: _columns(len(axes))]:
         one.set_ylabel("% of evaluations", fontsize=9)
     _legend(figure, axes)
     return figure

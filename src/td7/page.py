@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from td7.figures import DRAWN, DROPS, MOST_BARS, look_of
+from td7.figures import DRAWN, DROPS, MOST_BARS, look_of, window_of
 from td7.formats import as_csv
 from td7.results import VIDEOS, Findings, Result, known, machine_of
 from td7.statistics import Aligned
@@ -69,6 +69,7 @@ def data(findings: Findings, tables: Sequence[Table]) -> dict[str, Any]:
         {
             "name": name,
             "timed": "time-curves" in DRAWN.get(name, {}),
+            "window": window_of(results),
             "curves": [_curve(result) for result in results if result.curves],
             "estimates": [_estimates(result) for result in results if result.estimates],
             "drops": _drops(results) if name in falling else [],

@@ -58,6 +58,8 @@ try {
   const mean = host.querySelector('input[value="mean"]');
   mean.checked = true; change(mean);
   const window_ = host.querySelector("select");
+  outcome.window = window_.value;
+  window_.value = "10"; change(window_);
   press("End"); outcome.smoothed = said();
   window_.value = "1"; change(window_);
   press("End"); outcome.last = said();
@@ -193,12 +195,13 @@ def test_numbers_are_those_of_the_csv(written: Path) -> None:
     assert outcome["last"] == "; ".join(["Hopper-v4, 1,000,000 time steps", *said])
     assert outcome["before"] == "Hopper-v4, 500,000 time steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
     assert outcome["tip"] == "500,000 time steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
-    assert outcome["minutes"].endswith(", 100 minutes, all seeds together; TD7 1.0")
+    assert outcome["minutes"].endswith(", 100 minutes, all seeds together; TD7 2.0")
     assert outcome["speed"].endswith(
         "TD7, HalfCheetah-v4, 1 seed on 2 cores 100.0 min, paper 110.0 min"
     )
     assert outcome["estimate"].endswith("1,000,000 time steps; No clipping, 1M 1,000 ± 196.0")
     assert outcome["estimates"].endswith("No clipping, 1M 900.0 · 1,100")
     assert outcome["drops"] == "Hopper-v4, within 1, 0 % lower or more; TD7 33.3"
+    assert outcome["window"] == "1"  # too few evaluations to smooth
     # Over all three: 0, 2000 and 3900 or 4100 of TD3, whose means are 1967 and 2033.
     assert outcome["smoothed"].startswith("Hopper-v4, 1,000,000 time steps; TD3 2,000 ± 65.3")

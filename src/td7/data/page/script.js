@@ -195,7 +195,7 @@ function charts(study) {
   const host = document.querySelector(`[data-curves="${CSS.escape(study.name)}"]`);
   if (!host) return;
   const rows = [...new Set(study.curves.map((run) => run.row))];
-  const most = 8, choice = { rows: new Set(rows.slice(0, most)), seeds: "mean", window: 10 };
+  const most = 8, choice = { rows: new Set(rows.slice(0, most)), seeds: "mean", window: study.window };
   const agents = element("fieldset", { class: "agents" }, element("legend", {}, "Rows"));
   const list = element("div", { class: "rows" });
   for (const row of rows) {
@@ -207,8 +207,10 @@ function charts(study) {
   const seeds = element("fieldset", {}, element("legend", {}, "Seeds"),
     choose(`${study.name}-seeds`, "radio", "mean", "mean ± interval", true),
     choose(`${study.name}-seeds`, "radio", "all", "every seed", false));
-  const windows = element("select", {}, ...[1, 5, 10, 20].map((size) =>
-    element("option", { value: size, ...(size === 10 ? { selected: "" } : {}) }, size === 1 ? "none" : `${size} evaluations`)));
+  const sizes = [...new Set([1, 5, 10, 20, study.window])].sort((a, b) => a - b);
+  const windows = element("select", {}, ...sizes.map((size) =>
+    element("option", { value: size, ...(size === study.window ? { selected: "" } : {}) },
+      size === 1 ? "none" : `${size} evaluations`)));
   const smoothing = element("fieldset", {}, element("legend", {}, "Smoothing"),
     element("label", {}, element("span", { class: "unseen" }, "Smoothing of the curves, "), windows));
   host.replaceChildren(element("div", { class: "controls" }, agents, seeds, smoothing));
