@@ -17,7 +17,8 @@ from td7.architectures import aligned
 from td7.targets import assign, column
 from td7.types import Float32, RowLayout
 
-# Children of a node: what is fastest. A CPU pays for every number it adds, a GPU for every level.
+# Children of a node, powers of two: what is fastest. A CPU pays for every number it adds, a GPU
+# for every level.
 FANS = {"cpu": 4, "cuda": 16}
 # A tree has levels enough for so many rows. Smaller ones have them too: then a run that is
 # extended, and its replay with it, adds the same numbers in the same order.
@@ -169,7 +170,8 @@ class Replay:
         self.leaves[self._member, indices] = new
         node = indices
         for children, parents in pairwise(self._levels):
-            node = node // self._fan
+            # node // fan; compiled, those are slow divisions, all made anew at every level.
+            node = node >> (self._fan.bit_length() - 1)
             sums = children.view(len(children), -1, self._fan)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
 
