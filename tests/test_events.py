@@ -1,8 +1,11 @@
-"""`--tensorboard`: what its files say is what the tables say."""
+"""Who is told of rows: TensorBoard's files and a caller's function hear what the tables say."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -84,4 +87,63 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     out = tmp_path / "run"
     with pytest.raises(InputError, match=r"need its package: pip install 'td7\[tensorboard\]'"):
         td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(out))
+    assert not out.exists()
+
+
+class Heard:
+    """A listener that keeps what it is told, and does something at a step's evaluation."""
+
+    def __init__(self, at: int = -1, fault: BaseException | None = None) -> None:
+        self.rows: dict[str, list[dict[str, float]]] = {}
+        self._at = at
+        self._fault = fault
+
+    def __call__(self, table: str, rows: list[dict[str, float]]) -> None:
+        self.rows.setdefault(table, []).extend(rows)
+        if table == "evaluations" and rows[0]["step"] == self._at:
+            if self._fault is not None:
+                raise self._fault
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def check(self, run: td7.Run) -> None:
+        """Every row of the tables, once."""
+        for name in ("evaluations", "episodes", "metrics"):
+            found, told = getattr(run, name), pd.DataFrame(self.rows[name])
+            by = [*found.columns[:3]]
+            pd.testing.assert_frame_equal(
+                told.sort_values(by, ignore_index=True), found.sort_values(by, ignore_index=True)
+            )
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_a_listener_hears_the_tables(tmp_path: Path, checkpoints: str) -> None:
+    settings = {**SMALL, "checkpoints": checkpoints}
+    heard = Heard()
+    run = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "run"), listener=heard)
+    heard.check(run)
+    plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
+    assert results(run.path) == results(plain.path)
+
+
+@pytest.mark.parametrize("fault", [ConnectionError("no network"), ZeroDivisionError(), None])
+def test_a_listener_may_end_a_run(tmp_path: Path, fault: BaseException | None) -> None:
+    """By what it raises, which comes out as it is, or by a signal: either way nothing is lost."""
+    first, path = Heard(at=40, fault=fault), tmp_path / "run"
+    with pytest.raises(td7.Stopped if fault is None else type(fault)) as caught:
+        td7.train(**GIVEN, steps=120, set=SMALL, out=str(path), listener=first)
+    assert caught.value is fault or fault is None
+    second = Heard()
+    run = td7.resume(path, quiet=True, listener=second)
+    plain = td7.train(**GIVEN, steps=120, set=SMALL, out=str(tmp_path / "plain"))
+    assert results(run.path) == results(plain.path)
+    for name, rows in second.rows.items():
+        first.rows.setdefault(name, []).extend(rows)
+    if fault is None:
+        first.check(run)
+
+
+def test_a_listener_is_a_function(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match=r"listener takes a function .* given a str"):
+        td7.train(**GIVEN, steps=80, set=SMALL, out=str(out), listener="wandb")  # type: ignore[arg-type]
     assert not out.exists()

@@ -22,7 +22,7 @@ from td7.configs import check, hyper, named, number, parse, parse_as, with_value
 from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, one_line, one_of, unknown
 from td7.evaluation import evaluate as play
-from td7.events import check_package
+from td7.events import Listener, check_package
 from td7.hardware import (
     check_learner,
     check_memory,
@@ -181,24 +181,35 @@ class Run:
         return f"Run({str(self.path)!r})"
 
 
-def train(algorithm: str = "", **options: Any) -> Run:
+def train(algorithm: str = "", *, listener: Listener | None = None, **options: Any) -> Run:
     """Trains one algorithm on one task, all seeds side by side, and gives back the finished run.
+
+    `listener(table, rows)` is told of new rows of "evaluations", "episodes" and "metrics" as they
+    come, each a dictionary by column. What it raises ends the run, which is saved before.
 
     The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
     """
     end_script()
-    return start(train_options({"algorithm": algorithm, **options}))
+    return start(train_options({"algorithm": algorithm, **options}), listener=listener)
 
 
 def tell_options(function: Any, options: type, result: type) -> None:
-    """For help() and editors: the arguments of a function are the fields of these options."""
+    """For help() and editors: arguments are the function's own and the fields of these options."""
+    first, *fields = dataclasses.fields(options)
+    given = inspect.Parameter(
+        first.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=first.default
+    )
     found = [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD if i == 0 else inspect.Parameter.KEYWORD_ONLY,
-            default=f.default,
-        )
-        for i, f in enumerate(dataclasses.fields(options))
+        given,
+        *(
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default)
+            for f in fields
+        ),
+        *(
+            p
+            for p in inspect.signature(function).parameters.values()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY
+        ),
     ]
     function.__signature__ = inspect.Signature(found, return_annotation=result)
     lines = [f"    {f.name}: {f.metadata['doc']}" for f in dataclasses.fields(options)]
@@ -237,8 +248,11 @@ def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
     return cls(**parsed)
 
 
-def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
+def start(
+    options: TrainOptions, shown: "Progress | None" = None, listener: Listener | None = None
+) -> Run:
     """A new run: everything is checked before anything is written."""
+    _check_listener(listener)
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
@@ -261,7 +275,15 @@ def start(options: TrainOptions, shown: "Progress | None" = None) -> Run:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     runs.create(path, record)
-    return _run(config, spec, path, record, workers, options, dataset, shown)
+    return _run(config, spec, path, record, workers, options, dataset, shown, listener)
+
+
+def _check_listener(listener: object) -> None:
+    if listener is not None and not callable(listener):
+        kind = type(listener).__name__
+        raise InputError(
+            f"listener takes a function of a table's name and its rows, given a {kind}"
+        )
 
 
 def read_dataset(source: str, task: Task) -> "Dataset":
@@ -394,10 +416,11 @@ def resume(
     workers: int | str | None = None,
     snapshot_every: float | None = None,
     quiet: bool = False,
+    listener: Listener | None = None,
 ) -> Run:
     """Goes on with a run that was stopped, exactly; `steps` may extend it.
 
-    `workers` and `snapshot_every` are as before unless they are given.
+    `workers` and `snapshot_every` are as before unless they are given; `listener` is as in `train`.
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
@@ -405,6 +428,7 @@ def resume(
     from td7.training import check_same
 
     end_script()
+    _check_listener(listener)
     path = Path(path)
     record = runs.read_config(path)
     config = _recorded(path, record)
@@ -444,7 +468,7 @@ def resume(
         return Run(path)
     spec = describe(config.task)
     check_memory(config, spec)
-    return _run(config, spec, path, record, players, options, data)
+    return _run(config, spec, path, record, players, options, data, listener=listener)
 
 
 def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
@@ -476,6 +500,7 @@ def _run(
     options: TrainOptions,
     dataset: "Dataset | None",
     shown: "Progress | None" = None,
+    listener: Listener | None = None,
 ) -> Run:
     import torch
 
@@ -504,6 +529,7 @@ def _run(
             workers=workers,
             snapshot_every=options.snapshot_every,
             tensorboard=options.tensorboard,
+            listener=listener,
         )
         try:
             may_change = ("steps", "dataset")  # extended, moved; the folder is ours from here on

@@ -1,12 +1,12 @@
-"""TensorBoard's event files, written beside a run's tables as their rows come.
+"""Who is told of a run's rows as they come: TensorBoard's event files, and a caller's function.
 
-The tags are those of Stable-Baselines3, so that both can be looked at together; every seed is a
-run of its own. The tables stay what everything else reads.
+The tags of event files are those of Stable-Baselines3, so that both can be looked at together;
+every seed is a run of its own. The tables stay what everything else reads.
 """
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,12 +16,38 @@ WINDOW = 100  # training episodes that a rolling mean is of, as in Stable-Baseli
 FLUSH = 10  # seconds until what was written can be seen
 
 Columns = Mapping[str, Sequence[float]]  # of the rows that a table got at once
+# Told a table's name ("evaluations", "episodes" or "metrics") and its new rows.
+Listener = Callable[[str, list[dict[str, float]]], None]
 
 
 def check_package() -> None:
     """Raises where event files cannot be written."""
     if find_spec("tensorboard") is None:
         raise InputError("TensorBoard's files need its package: pip install 'td7[tensorboard]'")
+
+
+class Told:
+    """A listener to a run's tables that keeps their rows until the run can pass them on."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._rows: deque[tuple[str, list[dict[str, float]]]] = deque()
+
+    def __call__(
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> None:
+        named = [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
+        self._rows.append((table, named))
+
+    def pass_on(self) -> None:
+        while self._rows:
+            self._listener(*self._rows.popleft())
+
+
+def _number(value: object) -> float:
+    """As it is read from the table's file: whole numbers are ints."""
+    text = str(value)
+    return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
 class EventFiles:

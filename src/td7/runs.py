@@ -38,7 +38,7 @@ class Table:
         self.path = path
         self.columns = tuple(columns)
         self.counts: Counter[int] = Counter()  # rows so far, a seed
-        self.listener: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None = None
+        self.listeners: list[Callable[[Sequence[str], Sequence[Sequence[object]]], None]] = []
         self._file: IO[str] | None = None
 
     def append(self, rows: Sequence[Sequence[object]]) -> None:
@@ -51,8 +51,8 @@ class Table:
             self._file = self.path.open("a", encoding="utf-8", newline="")
         self._file.write(text.getvalue())
         self._file.flush()
-        if self.listener is not None:
-            self.listener(self.columns, rows)
+        for listener in self.listeners:
+            listener(self.columns, rows)
 
     def cut_back(self, keep: Keep, counts: Mapping[int, int]) -> None:
         """Forgets all rows but those that `keep` says; they must be as many as `counts`."""
@@ -114,7 +114,7 @@ class RunFolder:
     def listen(self, listener: Callable[..., None]) -> None:
         """Has every table's name, columns and new rows told, as they come."""
         for name, table in self.tables.items():
-            table.listener = partial(listener, name)
+            table.listeners.append(partial(listener, name))
 
     def add_metrics(self, names: Sequence[str]) -> None:
         """The table of these."""

@@ -30,7 +30,7 @@ from td7.configs import check, parse, with_values
 from td7.datasets import score
 from td7.engine import MODES, Engine, Fetch
 from td7.errors import EnvironmentFault, InputError, RunError, Stopped
-from td7.events import EventFiles
+from td7.events import EventFiles, Listener, Told
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
@@ -181,6 +181,7 @@ class Training(ABC):
         workers: int,
         snapshot_every: float,
         tensorboard: bool = False,
+        listener: Listener | None = None,
     ) -> None:
         self.config = config
         self.spec = spec
@@ -232,6 +233,10 @@ class Training(ABC):
                 events = EventFiles(path / "tensorboard", steps)
                 opened.callback(events.close)
                 self.folder.listen(events)
+            self._told = Told(listener) if listener else None
+            self._listeners_fault: BaseException | None = None
+            if self._told:
+                self.folder.listen(self._told)
             self._opened = opened.pop_all()
         self._evaluates_here = workers == 0
         self._updates_before = list(self.engine.updates)
@@ -247,13 +252,20 @@ class Training(ABC):
             with self._signals():
                 while not self._is_finished():
                     self._advance_or_save()
+                    self._pass_on()
                     self._time_learning()
                     self.progress.show(self.status)
                     self._snapshot_if_due()
                 self._save()
+                self._pass_on()
                 self.folder.finish(self.config.steps)
                 self.progress.show(self.status, final=True)
+        except Stopped:
+            self._pass_on()  # what came with the snapshot
+            raise
         except OSError as error:
+            if error is self._listeners_fault:
+                raise
             path = self.folder.path
             raise RunError(
                 f"cannot write to {path}: {error.strerror or error}; "
@@ -279,6 +291,17 @@ class Training(ABC):
                 f"{fault}; all before it is saved, `td7 resume {self.folder.path}` tries it again",
                 fault.details,
             ) from fault
+
+    def _pass_on(self) -> None:
+        """New rows to the caller's function. What it raises ends the run, and costs nothing."""
+        if self._told is None:
+            return
+        try:
+            self._told.pass_on()
+        except BaseException as fault:
+            self._listeners_fault = fault
+            self._save()
+            raise
 
     def close(self) -> None:
         self._opened.close()
