@@ -829,6 +829,7 @@ def test_bench_measures_on_each_device(
         (["--env", "Nope-v0"], "Nope"),
         (["--algorithms", "td8"], "did you mean 'td7'"),
         (["--engines", "egaer"], "did you mean 'eager'"),
+        (["--engines", "samplin"], "did you mean 'sampling'"),
         (["--seeds", "0"], "seeds=0 must be at least 1"),
         (
             ["--device", "cpu,gpu"],

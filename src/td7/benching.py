@@ -12,8 +12,9 @@ from rich.table import Table
 from td7 import bench
 from td7.algorithms import algorithm
 from td7.api import start, train_options
+from td7.engine import MODES
 from td7.environments import describe
-from td7.errors import InputError, Stopped
+from td7.errors import InputError, Stopped, one_of
 from td7.files import write_json, writing_to
 from td7.hardware import WORTH_COMPILING, choose_device, choose_engine, choose_workers
 from td7.types import Task
@@ -43,6 +44,8 @@ def measure(
     twice = [device for i, device in enumerate(devices) if device in devices[:i]]
     if twice:
         raise InputError(f"device {twice[0]} is given twice")
+    for engine in engines:
+        one_of("engine", engine, ("auto", *MODES, bench.SAMPLING))
     chosen = {
         device: [
             e if e == bench.SAMPLING else choose_engine(e, device, WORTH_COMPILING)
