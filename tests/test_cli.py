@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 import td7
 import toys
 from folders import SMALL, newest, words
-from td7 import bench
+from td7 import bench, cli
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.base import ONLINE_GROUPS
 from td7.api import TrainOptions
@@ -848,3 +849,27 @@ def test_bench_refuses_before_it_measures(
 ) -> None:
     assert reason in failing("bench", *words)
     assert everything(folder) == {}
+
+
+def test_an_interrupt_while_libraries_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the process; what they would raise instead of KeyboardInterrupt is not seen."""
+    seen: list[object] = []
+    parser = cli._parser
+
+    def watched(words: Sequence[str]) -> Any:
+        seen.append(signal.getsignal(signal.SIGINT))
+        return parser(words)
+
+    monkeypatch.setattr(cli, "_parser", watched)
+    before = signal.getsignal(signal.SIGINT)
+    for given in (signal.default_int_handler, signal.SIG_IGN):
+        signal.signal(signal.SIGINT, given)
+        try:
+            assert main(["list", "algorithms"]) == 0
+            assert signal.getsignal(signal.SIGINT) is given
+        finally:
+            signal.signal(signal.SIGINT, before)
+    elsewhere = threading.Thread(target=main, args=(["list", "algorithms"],))
+    elsewhere.start()
+    elsewhere.join()
+    assert seen == [signal.SIG_DFL, signal.SIG_IGN, before]

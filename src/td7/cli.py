@@ -4,8 +4,11 @@ import argparse
 import dataclasses
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -67,11 +70,30 @@ def _of_the_machine(error: Exception) -> str:
     return f"out of memory ({one_line(error)[:120]}); {less}"
 
 
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the process at once: libraries that are loading make anything of it.
+
+    Nothing has begun yet, so nothing is lost.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before is not signal.default_int_handler:  # a script's own, or ignored
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _run(words: Sequence[str]) -> int:
     # A task in a module beside the user is found, as with `python -m td7`.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
-    parser, commands = _parser(words)
+    with _ended_by_interrupts():
+        parser, commands = _parser(words)
     if not words:
         parser.print_help()
         return 0
