@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import td7
 import toys
 from folders import SMALL, results
-from td7.errors import InputError
+from td7.errors import InputError, RunError
 from td7.events import EventFiles
 
 assert toys  # registers the tasks
@@ -90,16 +90,19 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not out.exists()
 
 
-class Heard:
-    """A listener that keeps what it is told, and does something at a step's evaluation."""
+class Heard(list[tuple[str, dict[str, float]]]):
+    """A listener that keeps what it is told, and does something at a step's evaluation.
+
+    It is empty at first, and so false.
+    """
 
     def __init__(self, at: int = -1, fault: BaseException | None = None) -> None:
-        self.rows: dict[str, list[dict[str, float]]] = {}
+        super().__init__()
         self._at = at
         self._fault = fault
 
     def __call__(self, table: str, rows: list[dict[str, float]]) -> None:
-        self.rows.setdefault(table, []).extend(rows)
+        self.extend((table, row) for row in rows)
         if table == "evaluations" and rows[0]["step"] == self._at:
             if self._fault is not None:
                 raise self._fault
@@ -108,7 +111,10 @@ class Heard:
     def check(self, run: td7.Run) -> None:
         """Every row of the tables, once."""
         for name in ("evaluations", "episodes", "metrics"):
-            found, told = getattr(run, name), pd.DataFrame(self.rows[name])
+            found, told = (
+                getattr(run, name),
+                pd.DataFrame([r for table, r in self if table == name]),
+            )
             by = [*found.columns[:3]]
             pd.testing.assert_frame_equal(
                 told.sort_values(by, ignore_index=True), found.sort_values(by, ignore_index=True)
@@ -125,21 +131,59 @@ def test_a_listener_hears_the_tables(tmp_path: Path, checkpoints: str) -> None:
     assert results(run.path) == results(plain.path)
 
 
-@pytest.mark.parametrize("fault", [ConnectionError("no network"), ZeroDivisionError(), None])
-def test_a_listener_may_end_a_run(tmp_path: Path, fault: BaseException | None) -> None:
-    """By what it raises, which comes out as it is, or by a signal: either way nothing is lost."""
-    first, path = Heard(at=40, fault=fault), tmp_path / "run"
-    with pytest.raises(td7.Stopped if fault is None else type(fault)) as caught:
-        td7.train(**GIVEN, steps=120, set=SMALL, out=str(path), listener=first)
-    assert caught.value is fault or fault is None
-    second = Heard()
-    run = td7.resume(path, quiet=True, listener=second)
-    plain = td7.train(**GIVEN, steps=120, set=SMALL, out=str(tmp_path / "plain"))
+FAULTS = [
+    ConnectionError("no network"),
+    RunError("of a run of its own", "details"),
+    td7.Stopped(signal.SIGTERM, Path()),
+    KeyboardInterrupt(),
+]
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+@pytest.mark.parametrize("fault", FAULTS, ids=[type(fault).__name__ for fault in FAULTS])
+@pytest.mark.parametrize("at", [0, 40, 120])
+def test_what_a_listener_raises_ends_the_run(
+    tmp_path: Path, at: int, fault: BaseException, checkpoints: str
+) -> None:
+    """It comes out as it is, the listener is left alone from then on, and nothing is lost."""
+    settings, path = {**SMALL, "checkpoints": checkpoints}, tmp_path / "run"
+    heard = Heard(at, fault)
+    with pytest.raises(type(fault)) as caught:
+        td7.train(**GIVEN, steps=120, set=settings, out=str(path), listener=heard)
+    assert caught.value is fault
+    assert heard[-1][0] == "evaluations"
+    assert heard[-1][1]["step"] == at
+    assert not (path / "error.txt").exists()
+    run = td7.resume(path, quiet=True)
+    plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
     assert results(run.path) == results(plain.path)
-    for name, rows in second.rows.items():
-        first.rows.setdefault(name, []).extend(rows)
-    if fault is None:
-        first.check(run)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_a_run_that_is_stopped_tells_all_rows(
+    tmp_path: Path, checkpoints: str, workers: int
+) -> None:
+    settings, path = {**SMALL, "checkpoints": checkpoints}, tmp_path / "run"
+    first, second = Heard(at=40), Heard()
+    given = {**GIVEN, "metrics_every": 1, "workers": workers}
+    with pytest.raises(td7.Stopped):
+        td7.train(**given, steps=120, set=settings, out=str(path), listener=first)
+    run = td7.resume(path, quiet=True, listener=second)
+    first.extend(second)
+    first.check(run)
+
+
+def test_an_environments_fault_hides_no_rows(tmp_path: Path) -> None:
+    """What is saved before it is told, too."""
+    heard, path, cold = Heard(), tmp_path / "run", tmp_path / "cold"
+    cold.touch()
+    given = {**GIVEN, "env_kwargs": {"fault": str(cold)}, "metrics_every": 1}
+    with pytest.raises(RunError, match="motor is cold"):
+        td7.train(
+            **given, steps=400, set={**SMALL, "checkpoints": "none"}, out=str(path), listener=heard
+        )
+    heard.check(td7.Run(path))
 
 
 def test_a_listener_is_a_function(tmp_path: Path) -> None:

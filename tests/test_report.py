@@ -259,7 +259,7 @@ def test_returns_are_not_called_scores(tmp_path: Path) -> None:
     table = table_of(found, "offline-scores")
     assert table.caption.startswith("Mean D4RL's score of the evaluation")
     assert table.caption.endswith(" Returns, since their tasks have no score: own on Swimmer-v4.")
-    figure = figures.curves("offline", found.findings.results)
+    figure = figures.curves("offline", found.findings.results, 1)
     labels = [axes.get_ylabel().splitlines()[0] for axes in figure.axes if axes.lines]
     assert labels == ["D4RL score", "return"]
 
@@ -472,7 +472,7 @@ def test_curves_over_tasks_are_of_one_version(tmp_path: Path) -> None:
             run, last = tmp_path / f"{label}-{env}", 1000 * share
             write_run(run, {0: [last, last]}, variant=f"ablation-main/{label}", env=env)
     shown = report.read([tmp_path]).findings.results
-    figure = figures.normalised_curves("ablation-main", shown)
+    figure = figures.normalised_curves("ablation-main", shown, 1)
     assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == [
         "mean of 1 task, v4",
@@ -794,11 +794,15 @@ def test_figures_are_the_same_again(found: report.Report, written: Path, tmp_pat
     ("evaluations", "window"), [(3, 1), (11, 2), (49, 9), (50, 10), (61, 10), (201, 10)]
 )
 def test_curves_are_smoothed_as_the_papers(evaluations: int, window: int, tmp_path: Path) -> None:
-    """Over ten evaluations; a short curve over a fifth of itself. TD3's is as long, and longer."""
+    """Over ten evaluations; a short curve over a fifth of itself. SAC's has only begun."""
     climbing = [float(i) for i in range(evaluations)]
     write_run(tmp_path / "td7", {0: climbing, 1: climbing}, variant="online/TD7", every=5000)
     longer = {0: [*climbing, 0.0]}
     write_run(tmp_path / "td3", longer, variant="online/TD3", algorithm="td3", every=5000)
+    begun, steps = {0: [0.0, 1.0]}, 5000 * (evaluations - 1)
+    write_run(
+        tmp_path / "sac", begun, variant="online/SAC", algorithm="sac", every=5000, steps=steps
+    )
     found = report.read([tmp_path])
     drawn = dict(figures.figures(found.findings.studies, found.tables))
     (axes,) = drawn["online-curves"].axes

@@ -22,7 +22,7 @@ from td7.configs import check, hyper, named, number, parse, parse_as, with_value
 from td7.environments import ActionMap, describe, make, own_words
 from td7.errors import InputError, RunError, one_line, one_of, unknown
 from td7.evaluation import evaluate as play
-from td7.events import Listener, check_package
+from td7.events import Listener, ListenerFault, check_package
 from td7.hardware import (
     check_learner,
     check_memory,
@@ -185,7 +185,9 @@ def train(algorithm: str = "", *, listener: Listener | None = None, **options: A
     """Trains one algorithm on one task, all seeds side by side, and gives back the finished run.
 
     `listener(table, rows)` is told of new rows of "evaluations", "episodes" and "metrics" as they
-    come, each a dictionary by column. What it raises ends the run, which is saved before.
+    come, each a dictionary by column. What it raises ends the run, which is saved and can be
+    resumed; rows that came with the one it raised at are in the tables only. After a crash, those
+    since the last snapshot are told again.
 
     The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
     """
@@ -491,7 +493,16 @@ def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
     return config
 
 
-def _run(
+def _run(*given: Any, **more: Any) -> Run:
+    """`_trained`; what the caller's function raised comes out as it was."""
+    try:
+        return _trained(*given, **more)
+    except ListenerFault as fault:
+        raised = fault.raised
+    raise raised
+
+
+def _trained(
     config: "RunConfig",
     spec: TaskSpec,
     path: Path,

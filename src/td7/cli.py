@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from td7.studying import Plan
+
+
+LOADS_PYTORCH = ("train", "resume", "bench")  # commands; it takes a second or more
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,6 +98,8 @@ def _run(words: Sequence[str]) -> int:
         sys.path.append(str(Path.cwd()))
     with _ended_by_interrupts():
         parser, commands = _parser(words)
+        if words and words[0] in LOADS_PYTORCH:
+            import_module("td7.training")
     if not words:
         parser.print_help()
         return 0

@@ -26,6 +26,14 @@ def check_package() -> None:
         raise InputError("TensorBoard's files need its package: pip install 'td7[tensorboard]'")
 
 
+class ListenerFault(BaseException):
+    """What a caller's function raised, on its way past all that handles faults of the run's own."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__()
+        self.raised = raised
+
+
 class Told:
     """A listener to a run's tables that keeps their rows until the run can pass them on."""
 
@@ -41,7 +49,10 @@ class Told:
 
     def pass_on(self) -> None:
         while self._rows:
-            self._listener(*self._rows.popleft())
+            try:
+                self._listener(*self._rows.popleft())
+            except BaseException as raised:
+                raise ListenerFault(raised) from raised
 
 
 def _number(value: object) -> float:

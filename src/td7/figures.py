@@ -85,12 +85,13 @@ def figures(
         shown = [result for result in results if result.curves]
         if not shown:
             continue
+        window = window_of(results)
         labels = list(dict.fromkeys(result.label for result in shown))
         for part, own in parts(name, labels).items():
             chosen = [result for result in shown if result.label in own]
-            yield f"{name}-curves{part}", curves(name, chosen)
+            yield f"{name}-curves{part}", curves(name, chosen, window)
         for kind, draw_own in DRAWN.get(name, {}).items():
-            figure = draw_own(name, shown)
+            figure = draw_own(name, shown, window)
             if figure is not None:
                 yield f"{name}-{kind}", figure
     for table in tables:
@@ -156,11 +157,10 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
 
 
 def window_of(results: Sequence[Result]) -> int:
-    """How many evaluations curves are smoothed over: WINDOW, and a fifth of a curve at most.
-
-    So that all curves of a study are smoothed alike, it is a fifth of the shortest.
+    """How many evaluations a study's curves are smoothed over: WINDOW, and a fifth of a curve at
+    most: of the shortest, once it is finished.
     """
-    lengths = [len(result.curves.steps) for result in results if result.curves]
+    lengths = [r.steps // int(r.config["evaluate_every"]) + 1 for r in results if r.curves]
     return max(1, min(WINDOW, min(lengths, default=0) // 5))
 
 
@@ -228,10 +228,9 @@ def _band(
         axes.fill_between(x, middle - half, middle + half, color=look.colour, alpha=0.15, lw=0)
 
 
-def curves(study: str, results: Sequence[Result], *, by_time: bool = False) -> Any:
+def curves(study: str, results: Sequence[Result], window: int, *, by_time: bool = False) -> Any:
     """One panel a task: smoothed means and intervals over evaluations, or over minutes."""
     shown = places(results)
-    window = window_of(results)
     figure, axes = _panels(len(shown))
     for i, (one, place) in enumerate(zip(axes, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
@@ -276,13 +275,13 @@ def learning_curve(evaluations: pd.DataFrame, title: str, counted: str) -> Any:
     return figure
 
 
-def time_curves(study: str, results: Sequence[Result]) -> Any | None:
+def time_curves(study: str, results: Sequence[Result], window: int) -> Any | None:
     """The same over minutes, at each run's seconds a step."""
     timed = [result for result in results if result.seconds_a_step is not None]
-    return curves(study, timed, by_time=True) if timed else None
+    return curves(study, timed, window, by_time=True) if timed else None
 
 
-def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
+def seed_curves(study: str, results: Sequence[Result], window: int) -> Any | None:
     """One panel a task: single seeds of the study's first rows, neither averaged nor smoothed."""
     rows = known(study).rows
     shown = [r for r in results if r.label in rows and rows[r.label].group == "Default"]
@@ -306,7 +305,7 @@ def seed_curves(study: str, results: Sequence[Result]) -> Any | None:
     return figure
 
 
-def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
+def normalised_curves(study: str, results: Sequence[Result], window: int) -> Any | None:
     """One panel a suite: means over tasks, in shares of what the first row comes to in the end."""
     first = next(iter(known(study).rows), "")
     found = {suite: _on_shared_tasks(own, first) for suite, own in suites(results).items()}
@@ -319,7 +318,7 @@ def normalised_curves(study: str, results: Sequence[Result]) -> Any | None:
         ends = [curve.values[:, -1].mean() for curve in by_row[first]]
         unit = _units(one, max(curve.steps[-1] for curve in by_row[first]), "time steps")
         for label, own in by_row.items():
-            steps, shares = _shares(own, ends, window_of(results))
+            steps, shares = _shares(own, ends, window)
             if not shares:
                 continue
             mean = [share.mean for share in shares]
@@ -361,7 +360,7 @@ def _shares(
     return steps, [normalised(at.T, ends) for at in np.stack(scores).transpose(2, 0, 1)]
 
 
-def extrapolation(study: str, results: Sequence[Result]) -> Any | None:
+def extrapolation(study: str, results: Sequence[Result], window: int) -> Any | None:
     """A column a row of the study: returns above, value estimates below, a line a seed."""
     shown = [r for r in results if r.values is not None and r.curves]
     if not shown:
@@ -377,7 +376,7 @@ def extrapolation(study: str, results: Sequence[Result]) -> Any | None:
         low = figure.add_subplot(2 * bands, columns, (2 * band + 1) * columns + column + 1)
         look = look_of(result)
         for axes, values, word in (
-            (top, smoothed(result.curves.values, window_of(shown)), "return"),
+            (top, smoothed(result.curves.values, window), "return"),
             (low, result.values, "value estimate"),
         ):
             _plain(axes)
@@ -511,7 +510,7 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
     return figure
 
 
-Draw = Callable[[str, Sequence[Result]], Any | None]
+Draw = Callable[[str, Sequence[Result], int], Any | None]  # the last: of smoothing
 # What a study has besides curves, and the bars of its tables.
 DRAWN: Mapping[str, Mapping[str, Draw]] = {
     "online": {"time-curves": time_curves},

@@ -30,7 +30,7 @@ from td7.configs import check, parse, with_values
 from td7.datasets import score
 from td7.engine import MODES, Engine, Fetch
 from td7.errors import EnvironmentFault, InputError, RunError, Stopped
-from td7.events import EventFiles, Listener, Told
+from td7.events import EventFiles, Listener, ListenerFault, Told
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, kept_policies, versions
@@ -233,9 +233,9 @@ class Training(ABC):
                 events = EventFiles(path / "tensorboard", steps)
                 opened.callback(events.close)
                 self.folder.listen(events)
-            self._told = Told(listener) if listener else None
-            self._listeners_fault: BaseException | None = None
-            if self._told:
+            self._told = None if listener is None else Told(listener)
+            self._listened = 0.0  # seconds that it took
+            if self._told is not None:
                 self.folder.listen(self._told)
             self._opened = opened.pop_all()
         self._evaluates_here = workers == 0
@@ -260,12 +260,11 @@ class Training(ABC):
                 self._pass_on()
                 self.folder.finish(self.config.steps)
                 self.progress.show(self.status, final=True)
-        except Stopped:
-            self._pass_on()  # what came with the snapshot
+        except (Stopped, RunError):
+            if self._told is not None:
+                self._told.pass_on()  # what came with the snapshot
             raise
         except OSError as error:
-            if error is self._listeners_fault:
-                raise
             path = self.folder.path
             raise RunError(
                 f"cannot write to {path}: {error.strerror or error}; "
@@ -296,12 +295,16 @@ class Training(ABC):
         """New rows to the caller's function. What it raises ends the run, and costs nothing."""
         if self._told is None:
             return
+        begin = time.perf_counter()
         try:
             self._told.pass_on()
-        except BaseException as fault:
-            self._listeners_fault = fault
-            self._save()
+        except ListenerFault as fault:
+            self._told = None
+            insists = isinstance(fault.raised, KeyboardInterrupt) and self._signal is not None
+            if not insists:
+                self._save()
             raise
+        self._listened += time.perf_counter() - begin
 
     def close(self) -> None:
         self._opened.close()
@@ -324,8 +327,10 @@ class Training(ABC):
             self._learned = now, updates
 
     def _learning_clock(self) -> float:
-        """Seconds; it stands still in snapshots, and in evaluations unless they run beside."""
-        still = self.clock.seconds["snapshot"]
+        """Seconds; it stands still in snapshots, while the caller's function runs, and in
+        evaluations unless they run beside.
+        """
+        still = self.clock.seconds["snapshot"] + self._listened
         if self._evaluates_here:
             still += self.clock.seconds["evaluate"]
         return time.perf_counter() - still
