@@ -14,6 +14,7 @@ import toys
 from folders import SMALL, results
 from td7.errors import InputError, RunError
 from td7.events import EventFiles
+from td7.snapshots import has_snapshot
 
 assert toys  # registers the tasks
 Scalars = dict[str, dict[int, float]]  # tag: step: value
@@ -157,6 +158,19 @@ def test_what_a_listener_raises_ends_the_run(
     run = td7.resume(path, quiet=True)
     plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
     assert results(run.path) == results(plain.path)
+
+
+def test_who_insists_on_stopping_in_a_listener_gets_no_snapshot(tmp_path: Path) -> None:
+    """Asked once, a run would save; what hangs is interrupted by asking twice."""
+    path = tmp_path / "run"
+
+    def hang(table: str, rows: list[dict[str, float]]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise KeyboardInterrupt  # of the second time
+
+    with pytest.raises(KeyboardInterrupt):
+        td7.train(**GIVEN, steps=120, set=SMALL, out=str(path), listener=hang)
+    assert not has_snapshot(path)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
