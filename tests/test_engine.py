@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -399,6 +400,32 @@ def test_a_gpu_repeats_itself_bit_for_bit(fixed_embeddings: bool) -> None:
     assert again.updates == once.updates
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_which_kernels_are_fastest_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch times kernels and takes the fastest: another day, or another GPU, another one.
+
+    Here the first of them seems to be the fastest, then the last.
+    """
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._inductor.utils import fresh_cache
+
+    states = []
+    for sign in (1, -1):
+        timed = count(1)
+        monkeypatch.setattr(
+            CachingAutotuner, "bench", lambda *_, sign=sign, timed=timed, **__: sign * next(timed)
+        )
+        torch.compiler.reset()
+        with fresh_cache():
+            engine = build("graph", "cuda", torch.float32, 10, config=TD7Config(target_every=60))
+            run(engine, [130] * 10)
+            states.append(tensors(engine))
+        assert next(timed) > 10  # there was a choice
+    for name, tensor in states[0].items():
+        assert torch.equal(states[1][name], tensor), name
 
 
 @needs_gpu

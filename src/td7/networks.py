@@ -94,7 +94,7 @@ def values(
     for layer in network.layers:
         weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
         x = _joined([known[name] for name in layer.inputs], weight.shape[-2])
-        x = torch.bmm(x, weight) + bias.unsqueeze(1)
+        x = _product(x, weight) + bias.unsqueeze(1)
         own = {
             kind: parameters[f"{layer.output}.{kind}"].unsqueeze(1)
             for kind in NORM_PARAMETERS[layer.norm]
@@ -112,6 +112,13 @@ def values(
     if heads == 1:
         return outputs
     return {name: x.view(-1, heads, *x.shape[1:]) for name, x in outputs.items()}
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """[S, B, n] by [S, n, w]."""
+    if weight.shape[-1] == 1 and weight.is_cuda:  # compiled with what is around it: fewer kernels
+        return (x * weight.transpose(1, 2)).sum(dim=-1, keepdim=True)
+    return torch.bmm(x, weight)
 
 
 def follow(
