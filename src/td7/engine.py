@@ -567,8 +567,12 @@ def _told(error: Exception) -> str:
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Else a GPU times ways to add numbers up, takes the fastest, and rounds as the day is.
-    options: dict[str, Any] = {"deterministic": True}
+    options: dict[str, Any] = {
+        # Else a GPU times ways to add numbers up, takes the fastest, and rounds as the day is.
+        "deterministic": True,
+        # An optimiser's step reads the gradients of so many tensors where they are.
+        "max_pointwise_cat_inputs": 16,
+    }
     compiled: Callable[..., Any] = torch.compile(
         function, fullgraph=True, dynamic=False, options=options
     )

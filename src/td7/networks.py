@@ -152,15 +152,19 @@ def unflatten(layout: Layout, flat: Tensor) -> Parameters:
 
 def flatten(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
     """The inverse of `unflatten`, as a new tensor [S, P]."""
+    return flattened_heads(layout, parameters).view(-1, layout.size)
+
+
+def flattened_heads(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
+    """The same by heads: [S * H, P / H]."""
     ends = [p.offset for p in layout.parameters[1:]] + [layout.head_size]
-    rows = torch.cat(
+    return torch.cat(
         [
             functional.pad(parameters[p.name].flatten(1), (0, end - p.offset - p.size))
             for p, end in zip(layout.parameters, ends, strict=True)
         ],
         dim=1,
     )
-    return rows.view(-1, layout.size)
 
 
 # A parameter's first value, of one member and head: [its shape], from a random generator.

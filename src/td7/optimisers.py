@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from td7.architectures import Layout
-from td7.networks import Parameters, Start, default_start, flatten, initial, unflatten
+from td7.networks import (
+    Parameters,
+    Start,
+    default_start,
+    flattened_heads,
+    initial,
+    unflatten,
+)
 from td7.streams import Stream, generator
 from td7.targets import assign
 
@@ -83,14 +90,22 @@ class Trained:
 
     def step(self, gradients: Parameters, active: Tensor | None) -> None:
         """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
-        gradient = flatten(self.layout, gradients)
-        first = torch.lerp(self.first, gradient, 1 - BETA1)
-        second = (BETA2 * self.second).addcmul_(gradient, gradient, value=1 - BETA2)
-        denominator = second.sqrt().div_(self._root_correction).add_(EPSILON)
-        flat = self.flat - self._step_size * first / denominator
-        assign(self.first, first, active)
-        assign(self.second, second, active)
-        assign(self.flat, flat, active)
+        # By heads: shaped otherwise, compiled gradients would be copied before they are read.
+        gradient = flattened_heads(self.layout, gradients)
+
+        def by_heads(x: Tensor) -> Tensor:
+            return x.repeat_interleave(self.layout.heads, dim=0)
+
+        olds = (self.flat, self.first, self.second)
+        old_flat, old_first, old_second = (old.view(gradient.shape) for old in olds)
+        first = torch.lerp(old_first, gradient, 1 - BETA1)
+        second = (BETA2 * old_second).addcmul_(gradient, gradient, value=1 - BETA2)
+        denominator = second.sqrt().div_(by_heads(self._root_correction)).add_(EPSILON)
+        flat = old_flat - by_heads(self._step_size) * first / denominator
+        whose = None if active is None else by_heads(active)
+        assign(old_first, first, whose)
+        assign(old_second, second, whose)
+        assign(old_flat, flat, whose)
         assign(self.count, self.count + 1, active)
         self._look_ahead(active)
 
