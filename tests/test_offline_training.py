@@ -1,7 +1,10 @@
 """Learning from given data: the plain loop, side by side as alone, and exactly again on resume."""
 
 import io
+import json
+import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +28,9 @@ from td7.algorithms.base import Learner
 from td7.cli import main
 from td7.configs import with_values
 from td7.datasets import write
-from td7.engine import Engine
+from td7.engine import Engine, Fetch
 from td7.environments import describe, make
-from td7.errors import InputError
+from td7.errors import InputError, Stopped
 from td7.evaluation import evaluate
 from td7.replay import Replay, required_bytes
 from td7.runs import kept_policies
@@ -193,6 +196,33 @@ def test_processes_change_nothing(
 ) -> None:
     run = train(name, tmp_path / "run", data, workers=2)
     assert differences(contents(run.path), contents(finished[name])) == []
+
+
+def test_policies_that_arrive_late_change_nothing(
+    tmp_path: Path, finished: dict[str, Path], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a GPU they come while it goes on; here, only when they are waited for.
+
+    Once to the end, once with a snapshot while two evaluations of each seed wait for theirs.
+    """
+    advance = Engine.advance
+
+    def stop_at_30(engine: Engine, wanted: Sequence[int]) -> None:
+        advance(engine, wanted)
+        if engine.updates[0] == 30:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fetch, "is_ready", lambda _: False)
+        run = train("td7", tmp_path / "run", data)
+        patch.setattr(Engine, "advance", stop_at_30)
+        with pytest.raises(Stopped):
+            train("td7", tmp_path / "stopped", data)
+    assert differences(contents(run.path), contents(finished["td7"])) == []
+    stopped = newest(tmp_path / "stopped") / "members.json"
+    assert len(json.loads(stopped.read_text())["pending_evaluations"]) == 4
+    assert main(["resume", str(tmp_path / "stopped"), "--quiet"]) == 0
+    assert differences(contents(tmp_path / "stopped"), contents(finished["td7"])) == []
 
 
 @pytest.mark.parametrize("name", TINY)

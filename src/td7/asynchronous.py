@@ -7,11 +7,12 @@ in the same stacked update does not matter to any of them.
 
 from typing import Any
 
+import torch
+
 from td7.checkpoints import CheckpointRule, Verdict, after_updates, assess
 from td7.collection import EpisodeDone, EpisodeTask, EvaluationDone
 from td7.engine import Fetch
 from td7.training import Member, Training
-from td7.types import AnyFloat
 
 
 class AsynchronousTraining(Training):
@@ -128,11 +129,10 @@ class AsynchronousTraining(Training):
             fetch = self._policies[m] = self.engine.fetch_policy(m)
         return fetch
 
-    def _test_policy(self, m: int) -> AnyFloat:
+    def _test_policy(self, m: int) -> Fetch:
         if self.config.online.test_policy == "current":
-            return self._policy(m).value()
-        checkpoint: AnyFloat = self.checkpoints[m]
-        return checkpoint
+            return self._policy(m)
+        return Fetch(torch.from_numpy(self.checkpoints[m]))
 
     def _doing(self, member: Member) -> str:
         if member.owed:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from td7.engine import Fetch
 from td7.stepping import Live, can_spin, stepper
 from td7.training import Member, RunConfig, Training
-from td7.types import AnyFloat, Float32
+from td7.types import Float32
 
 LOOK_EVERY = 50  # time steps between two looks at what evaluators have done
 
@@ -114,8 +115,8 @@ class LockstepTraining(Training):
         member.learns = member.steps >= self.config.online.random_steps
         self._actions[m] = []
 
-    def _test_policy(self, m: int) -> AnyFloat:
-        return self.engine.fetch_policy(m).value()
+    def _test_policy(self, m: int) -> Fetch:
+        return self.engine.fetch_policy(m)
 
     def _doing(self, member: Member) -> str:
         if not member.learns:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from td7.datasets import Dataset
+from td7.engine import Fetch
 from td7.training import Member, Training
-from td7.types import AnyFloat
 
 
 class OfflineTraining(Training):
@@ -39,8 +39,8 @@ class OfflineTraining(Training):
         c, done = self.config, self.engine.updates[0]
         return min(c.steps - done, *(n - done % n for n in (c.evaluate_every, c.metrics_every)))
 
-    def _test_policy(self, m: int) -> AnyFloat:
-        return self.engine.fetch_policy(m).value()
+    def _test_policy(self, m: int) -> Fetch:
+        return self.engine.fetch_policy(m)
 
     def _doing(self, member: Member) -> str:
         del member

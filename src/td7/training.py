@@ -225,6 +225,7 @@ class Training(ABC):
             # The initial policies are the first checkpoints.
             self.checkpoints = list(self.learner.policies().to("cpu", copy=True).numpy())
             self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
+            self._due: deque[tuple[int, int, Fetch]] = deque()  # evaluations: seed, step, policy
             self.executor = executor(config.task, self.learner.policy_network, workers)
             opened.callback(self.executor.close)
             self._restore(self.snapshots.load())
@@ -281,6 +282,7 @@ class Training(ABC):
         """What an environment does wrong costs nothing of what was learned."""
         try:
             self._advance()
+            self._give_evaluations(wait=all(member.finished for member in self.members))
         except EnvironmentFault as fault:
             try:
                 self._save()
@@ -354,7 +356,7 @@ class Training(ABC):
         """A little of everything there is to do."""
 
     @abstractmethod
-    def _test_policy(self, m: int) -> AnyFloat:
+    def _test_policy(self, m: int) -> Fetch:
         """The flat weights that an evaluation of the member tests now."""
 
     @abstractmethod
@@ -404,16 +406,22 @@ class Training(ABC):
         return score(self.config.task.id, returns) if self.config.dataset else None
 
     def _evaluate_until(self, m: int, step: int) -> None:
-        """Gives out the evaluations due up to and including time step `step`."""
-        member, c = self.members[m], self.config
-        while (due := member.next_evaluation) <= step:
-            policy = self._test_policy(m)
-            if c.keep_policies and due % c.keep_policies == 0:
-                self._save_policies(
-                    kept_policies(self.folder.path, due), {member.seed: policy}, due
-                )
-            member.next_evaluation += c.evaluate_every
-            self.executor.submit(EvaluationTask(member.seed, due, c.evaluation_episodes, policy))
+        """Asks for the evaluations due up to and including time step `step`."""
+        member = self.members[m]
+        while member.next_evaluation <= step:
+            self._due.append((member.seed, member.next_evaluation, self._test_policy(m)))
+            member.next_evaluation += self.config.evaluate_every
+        self._give_evaluations(wait=False)
+
+    def _give_evaluations(self, *, wait: bool) -> None:
+        """Those whose policies have arrived; with `wait`, all."""
+        c = self.config
+        while self._due and (wait or self._due[0][-1].is_ready()):
+            seed, step, fetch = self._due.popleft()
+            policy = fetch.value()
+            if c.keep_policies and step % c.keep_policies == 0:
+                self._save_policies(kept_policies(self.folder.path, step), {seed: policy}, step)
+            self.executor.submit(EvaluationTask(seed, step, c.evaluation_episodes, policy))
 
     def _save_policies(
         self, folder: Path, found: Mapping[int, AnyFloat], steps: int | list[int]
@@ -451,6 +459,7 @@ class Training(ABC):
 
     def _save(self) -> None:
         """A snapshot of this moment, and the policies beside it."""
+        self._give_evaluations(wait=True)
         self._write_metrics(wait=True)
         self.engine.check()  # what is not finite is not worth going on with
         now = time.monotonic()
@@ -478,7 +487,7 @@ class Training(ABC):
             self.snapshots.save(tensors, members, self.replay)
             self._save_policies(
                 self.folder.path / "policy",
-                {seed: self._test_policy(m) for m, seed in enumerate(self.config.seeds)},
+                {seed: self._test_policy(m).value() for m, seed in enumerate(self.config.seeds)},
                 [member.steps for member in self.members],
             )
         self.folder.write_timings(self.clock.seconds, self.clock.times)
