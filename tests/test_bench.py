@@ -9,6 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from td7 import bench, peers
 from td7.algorithms import ALGORITHMS
+from td7.architectures import Layer, Network
+from td7.networks import apply
 from td7.types import Task, TaskSpec
 
 CHEETAH = TaskSpec(Task("none"), (17,), (6,), (-1.0,) * 6, (1.0,) * 6, None)
@@ -39,6 +41,18 @@ def test_the_floor_has_every_matrix_product(name: str) -> None:
         floor = bench.ProductFloor(name, CHEETAH, DATA)
     operations = sum(2 * times * a.numel() * b.shape[1] for times, a, b in floor._factors)
     assert operations == counter.get_total_flops() > 0
+
+
+def test_no_gradient_is_made_for_what_a_network_is_given() -> None:
+    """Products of a training step, by hand: those of the state's gradient are not among them."""
+    network = Network({"s": 8}, (Layer("phi", ("s",), 4), Layer("out", ("s", "phi"), 3)))
+    sizes = {"phi.weight": (8, 4), "phi.bias": (4,), "out.weight": (12, 3), "out.bias": (3,)}
+    weights = {name: torch.randn(1, *size, requires_grad=True) for name, size in sizes.items()}
+    with FlopCounterMode(display=False) as counter:
+        apply(network, weights, s=torch.randn(1, 32, 8)).sum().backward()
+    forward = weight_gradients = 8 * 4 + 12 * 3
+    phi_gradient = 4 * 3
+    assert counter.get_total_flops() == 2 * 32 * (forward + weight_gradients + phi_gradient)
 
 
 def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,7 +271,7 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "late": lambda run: run.members[0].assessment.late,
     "when it trains": lambda run: [(steps, updates) for steps, updates, _ in run.progress.seen],
     "best": lambda run: [best for _, _, best in run.progress.seen],
-    "tested": lambda run: run._test_policy(0).tolist(),
+    "tested": lambda run: run._test_policy(0).value().tolist(),
 }
 
 # Algorithm: field: another value, what that must change, and what must be set for it to matter.

@@ -150,22 +150,25 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     assert dataset.lengths.tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("limit", [None, 200])
 @pytest.mark.parametrize("next_observations", [True, False])
 @pytest.mark.parametrize("terminals", [[], [299], [999], [299, 1299, 2298], [0, 1, 2499]])
-def test_missing_timeouts(tmp_path: Path, terminals: list[int], next_observations: bool) -> None:
-    """Every 1000th step of an episode is a cut, unless the task ended there."""
+def test_missing_timeouts(
+    tmp_path: Path, terminals: list[int], next_observations: bool, limit: int | None
+) -> None:
+    """Every 1000th step of an episode is a cut, or what the task says, unless it ended there."""
     ends, steps = "", 0
     for i in range(2500):
         steps += 1
-        ends += "T" if i in terminals else "C" if steps == 1000 else "."
+        ends += "T" if i in terminals else "C" if steps == (limit or 1000) else "."
         steps = steps if ends[-1] == "." else 0
     fields = fields_of(ends, next_observations=next_observations)
     stored = {name: array for name, array in fields.items() if name != "timeouts"}
-    dataset = read(save(tmp_path / "old.hdf5", stored))
+    dataset = read(save(tmp_path / "old.hdf5", stored), time_limit=limit)
     assert_holds(dataset, fields, ends)
     (warning,) = dataset.warnings
     assert "timeouts" in warning
-    assert "1000" in warning
+    assert f"{limit or 1000}th" in warning
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from torch._dynamo.backends.common import aot_autograd
 
 from td7 import engine as engine_module
 from td7.algorithms.td7 import TD7, TD7Config
+from td7.architectures import Layout
 from td7.engine import Engine
+from td7.networks import apply, unflatten
 from td7.replay import Replay
 from td7.types import RowLayout, Task, TaskSpec
 
@@ -399,6 +401,26 @@ def test_a_gpu_repeats_itself_bit_for_bit(fixed_embeddings: bool) -> None:
     assert again.updates == once.updates
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_a_network_is_the_same_on_a_gpu() -> None:
+    """Values and gradients of twin critics, whose layers read what is given and what others made."""
+    network = TD7(SMALL, TASK, range(2), torch.device("cpu"), torch.float64).critic_network
+    layout = Layout.of(network)
+    flat = torch.randn(2, layout.size, dtype=torch.float64)
+    inputs = {n: torch.randn(2, 32, w, dtype=torch.float64) for n, w in network.inputs.items()}
+    found = []
+    for device in ("cpu", "cuda"):
+        weights = flat.to(device).requires_grad_()
+        here = {name: x.to(device) for name, x in inputs.items()}
+        values = apply(network, unflatten(layout, weights), **here)
+        values.square().sum().backward()
+        assert weights.grad is not None
+        found.append((values.detach().cpu(), weights.grad.cpu()))
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 @needs_gpu

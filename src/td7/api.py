@@ -293,10 +293,16 @@ def read_dataset(source: str, task: Task) -> "Dataset":
 
     A task without an id is the data's own, made as it was for them and with these options.
     """
-    spec = describe(task) if task.id else None
-    bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
-    dataset = datasets.read(source, bounds=bounds)
-    if spec is None:
+
+    def read(spec: TaskSpec) -> "Dataset":
+        bounds = ActionMap(spec.action_low, spec.action_high)
+        return datasets.read(source, bounds=bounds, time_limit=spec.time_limit)
+
+    if task.id:
+        spec = describe(task)
+        dataset = read(spec)
+    else:
+        dataset = datasets.read(source)
         if not dataset.task_id:
             raise InputError(f"{source} does not say its task: give --env")
         spec = describe(_task(task, dataset))
@@ -305,9 +311,8 @@ def read_dataset(source: str, task: Task) -> "Dataset":
         if theirs != ours:
             what = name.replace("_dim", "s")
             raise InputError(f"{source} has {what} of {theirs} numbers, {spec.task.id} of {ours}")
-    bounds = ActionMap(spec.action_low, spec.action_high)
-    if dataset.bounds != bounds:  # the task's count, also where data state others, or none
-        dataset = datasets.read(source, bounds=bounds)
+    if not task.id:  # the task's bounds count, also where data state others, or none
+        dataset = read(spec)
     other = datasets.other_task(dataset, spec.task)
     return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
 

@@ -489,13 +489,16 @@ def _dataset_info(options: argparse.Namespace) -> int:
     import json
 
     from td7 import datasets
-    from td7.environments import ActionMap, describe
+    from td7.api import read_dataset
     from td7.report import dataset_table
     from td7.types import Task
 
-    spec = describe(Task(options.env)) if options.env else None
-    bounds = ActionMap(spec.action_low, spec.action_high) if spec else None
-    found = datasets.summary(datasets.read(options.path, bounds=bounds))
+    if options.env:
+        dataset = read_dataset(options.path, Task(options.env))
+        dataset = dataclasses.replace(dataset, task_id=dataset.task_id or options.env)
+    else:
+        dataset = datasets.read(options.path)
+    found = datasets.summary(dataset)
     if options.json:
         print(json.dumps(found, indent=2))
     else:

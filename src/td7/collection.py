@@ -226,8 +226,8 @@ class Pool:
                 worker.task = queue.popleft()
                 try:
                     worker.connection.send(worker.task)
-                except OSError:
-                    raise death(worker, str(worker.task)) from None
+                except OSError:  # told by `completed`: who submits may be saving what there is
+                    self._fault = death(worker, str(worker.task))
 
     def completed(self, *, block: bool) -> list[Done]:
         by_connection = {worker.connection: worker for worker in self._workers}

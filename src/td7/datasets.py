@@ -80,15 +80,18 @@ class Dataset:
     warnings: tuple[str, ...]
 
 
-def read(source: str | Path, *, bounds: ActionMap | None = None) -> Dataset:
+def read(
+    source: str | Path, *, bounds: ActionMap | None = None, time_limit: int | None = None
+) -> Dataset:
     """The dataset in an HDF5 file of D4RL's layout or a Minari folder, or with a local Minari id.
 
     `bounds` are those of the actions in the data, which become [-1, 1]. Without them they are what
     the data says (attributes of `write`, Minari's action space), and [-1, 1] where it says nothing.
+    `time_limit` is the task's, for data that do not say where it cut an episode; without, D4RL's.
     """
     path = Path(source)
     if path.is_file():
-        return _read_hdf5(path, str(source), bounds)
+        return _read_hdf5(path, str(source), bounds, time_limit or TIME_LIMIT)
     if folder := _minari_folder(path):
         return _read_minari(folder, str(source), bounds)
     if path.is_dir():
@@ -195,7 +198,7 @@ def _statistics(values: NDArray[Any]) -> dict[str, float | None] | None:
 # -- D4RL's files --------------------------------------------------------------------------------
 
 
-def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
+def _read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int) -> Dataset:
     if not h5py.is_hdf5(path):
         raise InputError(f"{where} is not an HDF5 file")
     with _reading(where):
@@ -209,7 +212,7 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None) -> Dataset:
             cut = np.asarray(attributes.get(f"{ATTRIBUTE}cut_rows", ()), np.int64)
         layout = RowLayout(fields["observations"].shape[1], fields["actions"].shape[1])
         bounds = _bounds(where, bounds, _stated_bounds(attributes, layout), layout)
-        terminals, timeouts, derived = _ends(where, fields)
+        terminals, timeouts, derived = _ends(where, fields, time_limit)
         rewards = _numbers(where, fields["rewards"])
         rows, clipped = _rows(where, fields, layout, bounds, terminals, timeouts, rewards)
     returns, lengths = _episodes(rewards, terminals | timeouts)
@@ -304,7 +307,7 @@ def _numbers(where: str, field: Any) -> Float32:
     return _float32(where, name, array.reshape(-1) if name in COLUMNS else array)
 
 
-def _ends(where: str, fields: Mapping[str, Any]) -> tuple[Flags, Flags, list[str]]:
+def _ends(where: str, fields: Mapping[str, Any], time_limit: int) -> tuple[Flags, Flags, list[str]]:
     """Where the task ended, where the time limit cut (both at once is an end), and warnings."""
     flags = {}
     for name in FLAGS:
@@ -318,8 +321,8 @@ def _ends(where: str, fields: Mapping[str, Any]) -> tuple[Flags, Flags, list[str
     steps = np.arange(len(terminals))
     starts = np.zeros_like(steps)
     starts[1:][terminals[:-1]] = steps[1:][terminals[:-1]]
-    timeouts = (steps - np.maximum.accumulate(starts)) % TIME_LIMIT == TIME_LIMIT - 1
-    derived = f"no field timeouts: every {TIME_LIMIT}th step of an episode is taken for one"
+    timeouts = (steps - np.maximum.accumulate(starts)) % time_limit == time_limit - 1
+    derived = f"no field timeouts: every {time_limit}th step of an episode is taken for one"
     return terminals, timeouts, [derived]
 
 

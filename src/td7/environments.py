@@ -232,6 +232,8 @@ def _registered(task: Task) -> EnvSpec:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:  # foreign code again
             message = f"task {task.id!r}: module {module!r} cannot be imported: {_told(error)}"
+            if isinstance(error, ImportError):
+                message += " (it is looked for in the current folder, too)"
             raise InputError(message) from error
     if id in gymnasium.registry:
         return gymnasium.registry[id]
@@ -287,7 +289,8 @@ def _box(task: Task, kind: str, env: gymnasium.Env[Any, Any]) -> Box:
     space = getattr(env, f"{kind}_space", None)
     if not isinstance(space, Box):
         given = type(space).__name__
-        raise InputError(f"task {task.id!r} has a {given} {kind} space; allowed: a Box")
+        hint = " (gymnasium.wrappers.FlattenObservation makes one)" if given == "Dict" else ""
+        raise InputError(f"task {task.id!r} has a {given} {kind} space; allowed: a Box{hint}")
     if 0 in space.shape:
         raise InputError(f"task {task.id!r} has an {kind} of no numbers, {space.shape}")
     return space

@@ -64,7 +64,7 @@ def evaluate(
             if length >= LONGEST and environment.spec.time_limit is None:
                 raise EnvironmentFault(
                     f"{where}: no end after {length:,} steps; a task without a time limit can be "
-                    "given one: --env-kwargs max_episode_steps=1000"
+                    "given one, in a run of its own: --env-kwargs max_episode_steps=1000"
                 )
             total += reward
             ended = terminated or truncated

@@ -125,7 +125,9 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
     if not path.exists():
         raise InputError(f"{path} does not exist")
     if not folder.exists():
-        raise InputError(f"{path} holds no policy: it has no policy/policy.json")
+        raise InputError(
+            f"{path} holds no policy: it has no policy/policy.json, which comes with a run's first snapshot"
+        )
     try:
         data = json.loads((folder / "policy.json").read_text())
         if data["format"] != FORMAT:

@@ -459,8 +459,8 @@ class Training(ABC):
 
     def _save(self) -> None:
         """A snapshot of this moment, and the policies beside it."""
-        self._give_evaluations(wait=True)
         self._write_metrics(wait=True)
+        self._give_evaluations(wait=True)
         self.engine.check()  # what is not finite is not worth going on with
         now = time.monotonic()
         self.clock.add("total", now - self._counted)
