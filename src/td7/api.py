@@ -431,6 +431,7 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
+    from td7.progress import progress
     from td7.snapshots import has_snapshot
     from td7.training import check_same
 
@@ -475,7 +476,10 @@ def resume(
         return Run(path)
     spec = describe(config.task)
     check_memory(config, spec)
-    return _run(config, spec, path, record, players, options, data, listener=listener)
+    shown = progress(quiet=quiet)
+    if not has_snapshot(path):
+        shown.say(f"{path} has no snapshot yet: it starts anew")
+    return _run(config, spec, path, record, players, options, data, shown, listener=listener)
 
 
 def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
@@ -563,8 +567,10 @@ def _trained(
             counted = config.counted
             if dataset is None and config.steps <= config.online.random_steps:
                 counted += " (all at random: nothing is trained before random_steps)"
+            begun = min(member.steps for member in training.members)
+            since = f" from {begun:,} on" if begun else ""
             shown.say(
-                f"{what} on {where}, seeds {seeds}, {config.steps:,} {counted}, "
+                f"{what} on {where}, seeds {seeds}, {config.steps:,} {counted}{since}, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
             )
             if runs.finished_steps(path) == config.steps:

@@ -126,7 +126,7 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
         raise InputError(f"{path} does not exist")
     if not folder.exists():
         raise InputError(
-            f"{path} holds no policy: it has no policy/policy.json, which comes with a run's first snapshot"
+            f"{path} holds no policy: policy/policy.json comes with a run's first snapshot"
         )
     try:
         data = json.loads((folder / "policy.json").read_text())
