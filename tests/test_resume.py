@@ -516,6 +516,20 @@ def test_the_same_settings_and_steps_are_fine(stopped: Path) -> None:
     assert differences(contents(stopped), before) == []
 
 
+def test_resume_says_where_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a snapshot, or from the start where a kill came before the first."""
+    path = tmp_path / "run"
+    assert main(train_words(path)) == 0
+    assert " steps, cpu, " in capsys.readouterr().err
+    steps = td7.Run(path).config["steps"]
+    assert main(["resume", str(path), "--steps", str(steps + 30)]) == 0
+    assert f" {steps + 30} steps from " in capsys.readouterr().err
+    shutil.rmtree(path / "snapshot")
+    (path / "finished.json").unlink()
+    assert main(["resume", str(path)]) == 0
+    assert " steps from the start, as there is no snapshot, cpu, " in capsys.readouterr().err
+
+
 def test_a_folder_in_use_is_refused(
     runner: Runner, uninterrupted: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -431,7 +431,6 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
-    from td7.progress import progress
     from td7.snapshots import has_snapshot
     from td7.training import check_same
 
@@ -476,10 +475,7 @@ def resume(
         return Run(path)
     spec = describe(config.task)
     check_memory(config, spec)
-    shown = progress(quiet=quiet)
-    if not has_snapshot(path):
-        shown.say(f"{path} has no snapshot yet: it starts anew")
-    return _run(config, spec, path, record, players, options, data, shown, listener=listener)
+    return _run(config, spec, path, record, players, options, data, listener=listener, resumed=True)
 
 
 def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
@@ -521,6 +517,8 @@ def _trained(
     dataset: "Dataset | None",
     shown: "Progress | None" = None,
     listener: Listener | None = None,
+    *,
+    resumed: bool = False,
 ) -> Run:
     import torch
 
@@ -569,6 +567,8 @@ def _trained(
                 counted += " (all at random: nothing is trained before random_steps)"
             begun = min(member.steps for member in training.members)
             since = f" from {begun:,} on" if begun else ""
+            if resumed and not training.snapshots.exist():
+                since = " from the start, as there is no snapshot"
             shown.say(
                 f"{what} on {where}, seeds {seeds}, {config.steps:,} {counted}{since}, "
                 f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"

@@ -289,7 +289,11 @@ def _box(task: Task, kind: str, env: gymnasium.Env[Any, Any]) -> Box:
     space = getattr(env, f"{kind}_space", None)
     if not isinstance(space, Box):
         given = type(space).__name__
-        hint = " (gymnasium.wrappers.FlattenObservation makes one)" if given == "Dict" else ""
+        hint = (
+            " (gymnasium.wrappers.FlattenObservation makes one)"
+            if (given, kind) == ("Dict", "observation")
+            else ""
+        )
         raise InputError(f"task {task.id!r} has a {given} {kind} space; allowed: a Box{hint}")
     if 0 in space.shape:
         raise InputError(f"task {task.id!r} has an {kind} of no numbers, {space.shape}")
