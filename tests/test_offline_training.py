@@ -225,6 +225,18 @@ def test_policies_that_arrive_late_change_nothing(
     assert differences(contents(tmp_path / "stopped"), contents(finished["td7"])) == []
 
 
+def test_info_checks_the_sizes_of_a_named_task(
+    tmp_path: Path, fields: Fields, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As training does."""
+    still = {**fields, "actions": 0 * fields["actions"]}  # within the bounds of both tasks
+    path = str(save(tmp_path / "still.hdf5", still))
+    told = refused(["dataset", "info", path, "--env", "Swimmer-v4"], capsys)
+    assert "states of 2 numbers, Swimmer-v4 of 8" in told
+    assert main(["dataset", "info", path, "--env", POINT]) == 0
+    assert POINT in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_what_is_written_when(name: str, finished: dict[str, Path]) -> None:
     run = api.Run(finished[name])

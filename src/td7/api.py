@@ -311,7 +311,9 @@ def read_dataset(source: str, task: Task) -> "Dataset":
         if theirs != ours:
             what = name.replace("_dim", "s")
             raise InputError(f"{source} has {what} of {theirs} numbers, {spec.task.id} of {ours}")
-    if not task.id:  # the task's bounds count, also where data state others, or none
+    # The task's bounds and limit count, also where data state others, or none.
+    is_same = dataset.bounds == ActionMap(spec.action_low, spec.action_high)
+    if not (task.id or (is_same and spec.time_limit in (None, datasets.TIME_LIMIT))):
         dataset = read(spec)
     other = datasets.other_task(dataset, spec.task)
     return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
