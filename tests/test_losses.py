@@ -40,8 +40,9 @@ def column(*numbers: float) -> Tensor:
 
 
 def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    gradient_of: Tensor = torch.func.grad(lambda y: function(y).sum())(x)
-    return gradient_of
+    x = x.detach().requires_grad_()
+    (found,) = torch.autograd.grad(function(x).sum(), x)
+    return found
 
 
 # -- formulas ------------------------------------------------------------------------------------

@@ -43,20 +43,20 @@ SHARED = (
     "min_priority",
     "learning_rate",
 )
+KINDS = ("weight", "bias")
 
 
 def flat(module: nn.Module, layers: Sequence[str], read: Callable[[Tensor], Tensor]) -> Tensor:
-    """`read` of each parameter in the package's layout: head by head, weights [in, out].
+    """`read` of each parameter in the package's layout: head by head, weights [out, in].
 
-    Rows of a weight are filled up with 0 to a multiple of 8, parameters to one of 64.
+    What a weight reads is filled up with 0 to a multiple of 8, parameters to one of 64.
     """
     heads = [getattr(module, q) for q in ("q1", "q2") if hasattr(module, q)] or [module]
     parts = []
     for head in heads:
         for layer in layers:
-            weight = read(getattr(head, layer).weight).t()
-            bias = read(getattr(head, layer).bias)
-            parts += [torch.cat([weight, weight.new_zeros(-len(weight) % 8, len(bias))]), bias]
+            weight, bias = (read(getattr(getattr(head, layer), kind)) for kind in KINDS)
+            parts += [nn.functional.pad(weight, (0, -weight.shape[1] % 8)), bias]
     return torch.cat([torch.cat([p.flatten(), p.new_zeros(-p.numel() % 64)]) for p in parts])
 
 

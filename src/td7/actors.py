@@ -72,10 +72,7 @@ ACTIVATIONS: dict[str, Function] = {
 
 def unflatten(layout: Layout, flat: AnyFloat) -> dict[str, AnyFloat]:
     """Named views into one flat vector, without what only fills it up."""
-    return {
-        p.name: flat[p.offset : p.offset + p.size].reshape(p.shape)[p.used]
-        for p in layout.parameters
-    }
+    return {p.name: p.within(flat) for p in layout.parameters}
 
 
 def flatten(layout: Layout, weights: Mapping[str, AnyFloat]) -> AnyFloat:

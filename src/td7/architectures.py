@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from td7.types import AnyFloat
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -74,7 +76,11 @@ NORM_PARAMETERS: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A weight [in, out] or a bias [out] of one head."""
+    """A weight [in, out] or a bias [out] of one head.
+
+    A weight is stored output by output, [out, in]: what a GPU's matrix units add up over is then
+    contiguous.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -90,6 +96,15 @@ class Parameter:
     def used(self) -> tuple[slice, ...]:
         """Indexes the part in use."""
         return (slice(self.fan_in),) if len(self.shape) == 2 else ()
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        return self.shape[::-1]
+
+    def within(self, head: AnyFloat) -> AnyFloat:
+        """The part in use, as a view into all parameters of one head."""
+        whole = head[self.offset : self.offset + self.size].reshape(self.stored_shape).T
+        return whole[self.used]
 
 
 @dataclass(frozen=True)

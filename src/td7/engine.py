@@ -146,8 +146,9 @@ class Compiler:
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._works = True
-        limits = torch._dynamo.config
-        limits.recompile_limit = limits.accumulated_recompile_limit = RECOMPILES
+        config = torch._dynamo.config
+        config.recompile_limit = config.accumulated_recompile_limit = RECOMPILES
+        config.trace_autograd_ops = True
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         compiled = _compiled(function)

@@ -5,13 +5,14 @@ Every tensor has a leading member axis [S, ...]: S seeds of one algorithm, side 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from td7 import kernels
 from td7.actors import LOG_STD_BOUNDS
 from td7.architectures import NORM_PARAMETERS, Layout, Network, Parameter
 from td7.targets import assign
@@ -55,6 +56,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": functional.silu,
     "tanh": torch.tanh,
 }
+# An activation's slope, where its value tells it: these are part of a linear layer.
+SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": torch.ones_like,
+    "elu": lambda y: torch.where(y > 0, 1.0, y + 1),
+    "relu": lambda y: (y > 0).to(y.dtype),
+}
 
 
 # The action in training, from all values of a policy's network, noise and a scale.
@@ -87,16 +94,21 @@ def values(
     /,
     **inputs: Tensor,
 ) -> dict[str, Tensor]:
-    """Every layer's value, as `apply` gives the last one's, and NAME.linear, before activation."""
+    """Every layer's value, as `apply` gives the last one's.
+
+    And NAME.linear, before norm and activation, of layers with other than `SLOPES`.
+    """
     heads = network.heads
     known = {name: inputs[name] for name in network.inputs}
     if heads > 1:  # a head is to the layers what a member is
         known = {name: x.repeat_interleave(heads, dim=0) for name, x in known.items()}
     for layer in network.layers:
         weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
-        runs = groupby(layer.inputs, key=lambda name: name in network.inputs)
-        x = _product([[known[name] for name in names] for _, names in runs], weight)
-        x = x + bias.unsqueeze(1)
+        reads = [known[name] for name in layer.inputs]
+        if layer.norm == "none" and layer.activation in SLOPES:
+            known[layer.output] = linear(weight, bias, layer.activation, *reads)
+            continue
+        x = linear(weight, bias, "none", *reads)
         own = {
             kind: parameters[f"{layer.output}.{kind}"].unsqueeze(1)
             for kind in NORM_PARAMETERS[layer.norm]
@@ -116,25 +128,69 @@ def values(
     return {name: x.view(-1, heads, *x.shape[1:]) for name, x in outputs.items()}
 
 
-def _product(runs: Sequence[Sequence[Tensor]], weight: Tensor) -> Tensor:
-    """A layer's inputs [S, B, n] side by side, by its weight [S, n, w].
+def linear(weight: Tensor, bias: Tensor, activation: str, *inputs: Tensor) -> Tensor:
+    """activation(x W + b), x [S, B, n] the inputs side by side; W is [S, n, w], b [S, w]."""
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (weight, bias, *inputs)):
+        y: Tensor = _Linear.apply(weight, bias, activation, *inputs)  # type: ignore[no-untyped-call]  # PyTorch's
+        return y
+    return _linear(weight, bias, activation, _joined(inputs, weight.shape[1]))
 
-    They come in runs of what the network is given and of what its layers made.
+
+def _linear(weight: Tensor, bias: Tensor, activation: str, x: Tensor) -> Tensor:
+    if kernels.suit(x, weight):
+        y: Tensor = kernels.linear(x, weight, bias, activation)
+        return y
+    return ACTIVATIONS[activation](_product(x, weight) + bias.unsqueeze(1))
+
+
+class _Linear(torch.autograd.Function):
+    """Of the gradients only those that are asked for; W's lies as W does.
+
+    PyTorch's own would be the transpose of how a weight is stored, and where inputs are joined it
+    makes the gradient of all of them, a twentieth of TD7's products for nothing.
     """
-    width = weight.shape[-2]
-    if weight.is_cuda:
-        x = _joined([part for run in runs for part in run], width)
-        if weight.shape[-1] > 1:
-            return torch.bmm(x, weight)
-        return (x * weight.transpose(1, 2)).sum(dim=-1, keepdim=True)  # fused with what is around
-    # A network is seldom trained through what it is given: multiplied apart, that gradient, a
-    # twentieth of TD7's products, is never made. A GPU pays more for the further kernels.
-    ends = list(accumulate(sum(part.shape[-1] for part in run) for run in runs))
-    ends[-1] = width
-    x = torch.bmm(_joined(runs[0], ends[0]), weight[:, : ends[0]])
-    for run, (begin, end) in zip(runs[1:], pairwise(ends), strict=True):
-        x = torch.baddbmm(x, _joined(run, end - begin), weight[:, begin:end])
-    return x
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, activation: str, *inputs: Tensor) -> Tensor:
+        x = _joined(inputs, weight.shape[1])
+        y = _linear(weight, bias, activation, x)
+        ctx.save_for_backward(weight, x, y)
+        ctx.activation, ctx.widths = activation, [part.shape[-1] for part in inputs]
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        weight, x, y = ctx.saved_tensors
+        of_weight, of_bias, _, *of_inputs = ctx.needs_input_grad
+        if ctx.activation != "none":
+            gradient = gradient * SLOPES[ctx.activation](y)
+        found: list[Tensor | None] = [None, gradient.sum(dim=1) if of_bias else None, None]
+        if of_weight and weight.shape[2] > 1:
+            found[0] = _product(gradient.mT, x).mT
+        elif of_weight:
+            found[0] = _product(x.mT, gradient)
+        begin = 0
+        run: list[int] = []  # widths of neighbours that are asked for: they take one product
+        for i, width in enumerate(ctx.widths):
+            if not of_inputs[i]:
+                found.append(None)
+                begin += width
+                continue
+            run.append(width)
+            if not any(of_inputs[i + 1 : i + 2]):
+                end = begin + sum(run)
+                found += torch.split(_product(gradient, weight[:, begin:end].mT), run, dim=-1)
+                begin, run = end, []
+        return tuple(found)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a b, [S, m, k] by [S, k, n]."""
+    if a.is_cuda and b.shape[2] == 1:  # fused with what is around it
+        return (a * b.mT).sum(dim=-1, keepdim=True)
+    if a.is_cuda and a.shape[2] == 1:
+        return a * b
+    return torch.bmm(a, b)
 
 
 def follow(
@@ -161,7 +217,7 @@ def unflatten(layout: Layout, flat: Tensor) -> Parameters:
     """Named views [S * H, ...] into flat rows [S, P]."""
     rows = flat.view(-1, layout.head_size)
     return {
-        p.name: rows[:, p.offset : p.offset + p.size].view(len(rows), *p.shape)
+        p.name: _turned(rows[:, p.offset : p.offset + p.size].view(len(rows), *p.stored_shape))
         for p in layout.parameters
     }
 
@@ -176,11 +232,16 @@ def flattened_heads(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
     ends = [p.offset for p in layout.parameters[1:]] + [layout.head_size]
     return torch.cat(
         [
-            functional.pad(parameters[p.name].flatten(1), (0, end - p.offset - p.size))
+            functional.pad(_turned(parameters[p.name]).flatten(1), (0, end - p.offset - p.size))
             for p, end in zip(layout.parameters, ends, strict=True)
         ],
         dim=1,
     )
+
+
+def _turned(parameter: Tensor) -> Tensor:
+    """A weight between [S, in, out] and, as it is stored, [S, out, in]; a bias as it is."""
+    return parameter.transpose(1, -1)
 
 
 # A parameter's first value, of one member and head: [its shape], from a random generator.
@@ -212,6 +273,6 @@ def initial(
     for member, random in zip(flat, generators, strict=True):
         for head in member:
             for p in layout.parameters:
-                used = head[p.offset : p.offset + p.size].reshape(p.shape)[p.used]
+                used = p.within(head)
                 used[...] = start(p, random, used.shape) if p.start is None else p.start
     return flat.reshape(len(generators), layout.size)

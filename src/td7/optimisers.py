@@ -153,27 +153,44 @@ def _differentiated(
 
     Members share no parameter, so the gradient of the sum is each member's own.
     """
-    results: Results
-    if torch.compiler.is_compiling():
-
-        def total(parameters: Parameters) -> Results:
-            results = loss(parameters)
-            return results[0].sum(), results
-
-        gradients, results = torch.func.grad(total, has_aux=True)(parameters)
-        return results, lambda: gradients
-    # The compiler cannot see through autograd.grad; uncompiled, it takes a sixth less time.
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in parameters.items()}
+    tracked = {name: _tracked(tensor) for name, tensor in parameters.items()}
     with torch.enable_grad():
-        results = loss(leaves)
-        total_loss = results[0].sum()
+        results = loss(tracked)
+        total = results[0].sum()
 
     def backward() -> Parameters:
         # A batch norm's running mean and variance are not trained: their gradient is 0.
-        found = torch.autograd.grad(total_loss, list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, found, strict=True))
+        found = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
+        return dict(zip(tracked, found, strict=True))
 
     return tuple(map(detached, results)), backward
+
+
+def _tracked(tensor: Tensor) -> Tensor:
+    """The tensor as a variable to differentiate by."""
+    if not torch.compiler.is_compiling():
+        return tensor.detach().requires_grad_()
+    with torch.enable_grad():
+        tracked: Tensor = _Tracked.apply(tensor, TAPE)  # type: ignore[no-untyped-call]  # PyTorch's
+    return tracked
+
+
+# What is compiled cannot have a tensor require a gradient, unless another one already does.
+TAPE = torch.zeros((), requires_grad=True)
+
+
+class _Tracked(torch.autograd.Function):
+    """A tensor as it is, as if it depended on the tape, which it does not."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, tape: Tensor) -> Tensor:
+        del ctx, tape
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
+        del ctx, gradient
+        return None, None
 
 
 def detached(result: Any) -> Any:

@@ -24,7 +24,7 @@ from td7.files import Seal, sync_folder, write, write_json
 from td7.replay import Replay
 from td7.types import Float32
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2  # snapshots: the newest, and one to fall back on
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # what a damaged manifest may raise
 
