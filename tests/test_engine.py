@@ -437,7 +437,7 @@ def test_a_network_is_the_same_on_a_gpu() -> None:
 
 @needs_gpu
 @pytest.mark.gpu
-@pytest.mark.parametrize("activation", networks.SLOPES)
+@pytest.mark.parametrize("activation", networks.BACKWARD)
 @pytest.mark.parametrize("sizes", [(3, 100, 40, 72), (2, 64, 256, 64), (16, 1024, 24, 256)])
 def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activation: str) -> None:
     """Value and gradients, as in float64; weights have other numbers before and behind them.

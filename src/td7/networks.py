@@ -56,11 +56,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": functional.silu,
     "tanh": torch.tanh,
 }
-# An activation's slope, where its value tells it: these are part of a linear layer.
-SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": torch.ones_like,
-    "elu": lambda y: torch.where(y > 0, 1.0, y + 1),
-    "relu": lambda y: (y > 0).to(y.dtype),
+# Activations that are part of a linear layer: a gradient before one, from the gradient after it and
+# its value.
+BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "none": lambda gradient, _: gradient,
+    "elu": lambda gradient, y: torch.ops.aten.elu_backward(gradient, 1, 1, 1, True, y),
+    "relu": lambda gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
 }
 
 
@@ -96,7 +97,7 @@ def values(
 ) -> dict[str, Tensor]:
     """Every layer's value, as `apply` gives the last one's.
 
-    And NAME.linear, before norm and activation, of layers with other than `SLOPES`.
+    And NAME.linear, before norm and activation, of layers whose activation is not in `BACKWARD`.
     """
     heads = network.heads
     known = {name: inputs[name] for name in network.inputs}
@@ -105,7 +106,7 @@ def values(
     for layer in network.layers:
         weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
         reads = [known[name] for name in layer.inputs]
-        if layer.norm == "none" and layer.activation in SLOPES:
+        if layer.norm == "none" and layer.activation in BACKWARD:
             known[layer.output] = linear(weight, bias, layer.activation, *reads)
             continue
         x = linear(weight, bias, "none", *reads)
@@ -162,8 +163,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, x, y = ctx.saved_tensors
         of_weight, of_bias, _, *of_inputs = ctx.needs_input_grad
-        if ctx.activation != "none":
-            gradient = gradient * SLOPES[ctx.activation](y)
+        gradient = BACKWARD[ctx.activation](gradient, y)
         found: list[Tensor | None] = [None, gradient.sum(dim=1) if of_bias else None, None]
         if of_weight and weight.shape[2] > 1:
             found[0] = _product(gradient.mT, x).mT
