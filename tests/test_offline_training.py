@@ -32,8 +32,8 @@ from td7.engine import Engine, Fetch
 from td7.environments import describe, make
 from td7.errors import InputError, Stopped
 from td7.evaluation import evaluate
+from td7.policies import kept_policies
 from td7.replay import Replay, required_bytes
-from td7.runs import kept_policies
 from td7.types import Float32, RowLayout, Task
 from test_resume import Runner, change_both, check_kills, files, refused, train_words
 
@@ -261,7 +261,7 @@ def test_the_policy_that_is_evaluated_is_the_current_one(
     last = evaluations[evaluations["step"] == STEPS]
     assert list(td7.evaluate(finished[name], episodes=2)["return"]) == list(last["return"])
     middle = evaluations[evaluations["step"] == 40]
-    of_middle = td7.evaluate(kept_policies(finished[name], 40), episodes=2)
+    of_middle = td7.evaluate(finished[name] / "policies" / "40", episodes=2)
     assert list(of_middle["return"]) == list(middle["return"]) != list(last["return"])
     first = load_file(kept_policies(finished[name], 0) / "seed-0.safetensors")
     now = load_file(finished[name] / "policy" / "seed-0.safetensors")

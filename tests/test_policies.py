@@ -134,6 +134,10 @@ def test_convention(policy: Policy) -> None:
     np.testing.assert_array_equal(actions, expected)
 
 
+def test_it_says_what_it_is_of(policy: Policy) -> None:
+    assert repr(policy) == f"<policy of {policy.spec.task.id}, (2,) to (2,)>"
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (5, 3), (5, 1, 2), (2, 5, 2)])
 def test_a_wrong_shape_is_told(policy: Policy, shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError) as caught:

@@ -577,6 +577,9 @@ def _show_plan(plan: "Plan") -> None:
 
     console = _console()
     console.print(plan_table(plan.states))
+    if len(plan.done) == len(plan.states):
+        print(f"all {len(plan.states)} runs are done")
+        return
     console.print(
         f"{len(plan.done)} of {len(plan.states)} runs are done; the others take about "
         f"{duration(plan.seconds)} on {plan.device} "

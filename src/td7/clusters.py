@@ -17,8 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from td7.errors import InputError, Stopped
-from td7.files import write, write_json
-from td7.launching import Standing, log_of, note, signals, start_process, stop
+from td7.files import write
+from td7.launching import (
+    Standing,
+    log_of,
+    note,
+    signals,
+    start_process,
+    stop,
+    write_failures,
+)
 from td7.planning import Planned, State, state
 from td7.processes import own_cores
 from td7.runs import IN_USE
@@ -76,7 +84,7 @@ def launch_on_ray(
                 for ref in ray.wait(list(waiting), timeout=LOOK_EVERY)[0]:
                     run = waiting.pop(ref)
                     _take(ray, ref, run, log_folder, standing)
-                    write_json(out / "failed.json", standing.failed)
+                    write_failures(out, standing.failed)
             if asked:
                 for ref in waiting:
                     ray.cancel(ref)

@@ -98,7 +98,7 @@ def launch(
                         free.append(taken.pop(run))
                         standing.running.remove(run)
                         note(run, process.returncode, log_folder, standing)
-                        write_json(out / "failed.json", standing.failed)
+                        write_failures(out, standing.failed)
                 show(standing)
                 time.sleep(LOOK_EVERY)
         finally:
@@ -192,6 +192,14 @@ def signals() -> Iterator[list[int]]:
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
+
+
+def write_failures(out: Path, failed: Mapping[str, str]) -> None:
+    """For the next time; where nothing failed there is no file."""
+    if failed:
+        write_json(out / "failed.json", failed)
+    else:
+        (out / "failed.json").unlink(missing_ok=True)
 
 
 def failures(out: Path) -> dict[str, str]:

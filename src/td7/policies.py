@@ -39,6 +39,10 @@ class Policy:
         self.action_dtype = np.dtype(np.float32) if own.kind == "f" else own
         self._random = np.random.default_rng()
 
+    def __repr__(self) -> str:
+        sizes = f"{self.spec.state_shape} to {self.spec.action_shape}"
+        return f"<policy of {self.spec.task.id}, {sizes}>"
+
     def predict(
         self,
         observation: ArrayLike,
@@ -112,9 +116,16 @@ def save(
     write_json(folder / "policy.json", description)
 
 
+def kept_policies(path: Path, step: int) -> Path:
+    """In a run folder, where the policies evaluated at `step` are kept, if they are."""
+    return path / "policies" / f"{step:09d}"
+
+
 def policy_folder(path: AnyPath) -> Path:
     """A run folder's, or the folder itself where it holds a policy."""
     folder = Path(path)
+    if folder.parent.name == "policies" and folder.name.isdecimal():  # written in any length
+        folder = kept_policies(folder.parent.parent, int(folder.name))
     return folder if (folder / "policy.json").exists() else folder / "policy"
 
 
@@ -122,7 +133,7 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
     """The policy of a run folder or of its policy/ folder; one with one seed needs no `seed`."""
     path = Path(path)
     folder = policy_folder(path)
-    if not path.exists():
+    if not path.exists() and not folder.exists():
         raise InputError(f"{path} does not exist")
     if not folder.exists():
         raise InputError(

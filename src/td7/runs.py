@@ -170,11 +170,6 @@ def with_details_kept(error: RunError, path: Path) -> RunError:
     return RunError(f"{error} ({file} has its traceback)", error.details)
 
 
-def kept_policies(path: Path, step: int) -> Path:
-    """In a run folder, where the policies evaluated at `step` are kept, if they are."""
-    return path / "policies" / f"{step:09d}"
-
-
 def create(path: Path, record: Mapping[str, Any]) -> None:
     """A new run folder with its config.json; refuses one that holds anything."""
     if (path / "config.json").exists():
@@ -192,6 +187,8 @@ def read_config(path: Path) -> dict[str, Any]:
     """config.json of a run folder."""
     if not path.exists():
         raise InputError(f"{path} does not exist")
+    if not path.is_dir():
+        raise InputError(f"{path} is a file, not a run folder")
     file = path / "config.json"
     try:
         data = json.loads(file.read_text())

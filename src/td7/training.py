@@ -33,7 +33,7 @@ from td7.errors import EnvironmentFault, InputError, RunError, Stopped
 from td7.events import EventFiles, Listener, ListenerFault, Told
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
-from td7.runs import Keep, RunFolder, kept_policies, versions
+from td7.runs import Keep, RunFolder, versions
 from td7.snapshots import Snapshot, Snapshots
 from td7.types import AnyFloat, Float64, RowLayout, Task, TaskSpec
 
@@ -420,7 +420,9 @@ class Training(ABC):
             seed, step, fetch = self._due.popleft()
             policy = fetch.value()
             if c.keep_policies and step % c.keep_policies == 0:
-                self._save_policies(kept_policies(self.folder.path, step), {seed: policy}, step)
+                self._save_policies(
+                    policies.kept_policies(self.folder.path, step), {seed: policy}, step
+                )
             self.executor.submit(EvaluationTask(seed, step, c.evaluation_episodes, policy))
 
     def _save_policies(
