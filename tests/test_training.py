@@ -28,7 +28,7 @@ from td7.engine import PRIORITIES, Engine
 from td7.environments import describe
 from td7.errors import InputError, RunError
 from td7.progress import LineProgress, LiveProgress, MemberStatus, QuietProgress, Status, duration
-from td7.training import RunConfig, check_same
+from td7.training import RunConfig, Training, check_same
 from td7.types import Task
 
 assert toys  # registers the tasks
@@ -335,6 +335,27 @@ def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
     expected = contents(trained[0].path)
     for run in trained[1:]:
         assert differences(contents(run.path), expected) == []
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_policies_that_come_late_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: str
+) -> None:
+    """As from a busy GPU: no evaluation is given before the last step, or a snapshot."""
+    given = {"seeds": "0-1", "set": {**SMALL, "checkpoints": checkpoints}, "evaluate_every": 15}
+    expected = train(tmp_path / "prompt", **given)
+    give = Training._give_evaluations
+    waiting = []
+
+    def give_late(training: Training, *, wait: bool) -> None:
+        waiting.append(len(training._due))
+        if wait:
+            give(training, wait=True)
+
+    monkeypatch.setattr(Training, "_give_evaluations", give_late)
+    late = train(tmp_path / "late", **given)
+    assert max(waiting) == 2 * 7
+    assert differences(contents(late.path), contents(expected.path)) == []
 
 
 @pytest.mark.parametrize("cut", [87, 100])
