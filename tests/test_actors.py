@@ -161,9 +161,9 @@ def test_flat_weights_there_and_back() -> None:
 
 
 def test_a_layout_by_hand() -> None:
-    """Weights [in, out] before biases, layer by layer, one head after the other.
+    """Weights before biases, layer by layer, one head after the other.
 
-    A weight's rows are filled up to a multiple of 8, a parameter's place to one of 64.
+    What a weight reads is filled up to a multiple of 8, a parameter's place to one of 64.
     """
     network = Network({"x": 2, "y": 1}, (Layer("h", ("x", "y"), 4), Layer("out", ("h", "x"), 1)))
     twins = dataclasses.replace(network, heads=2)

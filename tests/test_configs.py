@@ -117,6 +117,11 @@ def test_bad_settings(words: Any, message: str) -> None:
     assert str(error.value) == message
 
 
+def test_what_is_read_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="critic_inputs=zsa,phi,phi has one of them twice"):
+        TD7Config(critic_inputs=("zsa", "phi", "phi"))
+
+
 def test_an_unknown_field_gets_the_nearest_and_all_names() -> None:
     with pytest.raises(InputError) as error:
         from_words(TD7Config, ["batchsize=3"])

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 
 from td7 import engine as engine_module
-from td7 import networks
+from td7 import kernels, networks
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.architectures import Layout
 from td7.engine import Engine
@@ -253,6 +253,13 @@ def test_what_fails_once_it_runs_is_not_run_again(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("traced")
+def test_what_others_compile_is_as_it_was() -> None:
+    """Set for good, it has a compiled `backward` of somebody else's do nothing."""
+    run(build("compiled", "cpu"), (1, 1, 1))
+    assert torch._dynamo.config.trace_autograd_ops is False
+
+
+@pytest.mark.usefixtures("traced")
 def test_a_process_may_compile_for_many_runs() -> None:
     class Adding:
         def __init__(self, number: int) -> None:
@@ -317,6 +324,36 @@ def test_compiled_stage_by_stage_is_eager(config: TD7Config) -> None:
     for engine in (staged, eager):
         run(engine, (23, 7, 2))
     check_close(staged, eager, 1e-9)
+
+
+@pytest.mark.usefixtures("traced")
+def test_compiled_layers_are_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU with another kernel in its place: those that it suits, and nothing else changes."""
+    seen: list[tuple[int, ...]] = []
+
+    @torch.library.custom_op("td7_tests::linear", mutates_args=())
+    def kernel(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+        seen.append(tuple(weight.shape))
+        assert weight.stride()[1:] == (1, weight.shape[1])
+        y = torch.bmm(x, weight) + bias.unsqueeze(1)
+        return networks.ACTIVATIONS[activation](y) if activation != "none" else y
+
+    @kernel.register_fake
+    def _(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+        del bias, activation
+        return x.new_empty(*x.shape[:2], weight.shape[2])
+
+    wide = replace(SMALL, embedding_dim=64, hidden_dim=64, batch_size=64)
+    compiled, eager = (
+        build(mode, "cpu", torch.float32, config=wide) for mode in ("compiled", "eager")
+    )
+    monkeypatch.setattr(kernels, "DEVICES", ("cpu",))
+    monkeypatch.setattr(kernels, "is_loaded", True)
+    monkeypatch.setattr(kernels, "linear", kernel)
+    for engine in (compiled, eager):
+        run(engine, (5, 2, 1))
+    assert {shape[1:] for shape in seen} == {(8, 64), (64, 64), (72, 64), (128, 64), (192, 64)}
+    check_close(compiled, eager, 1e-3)
 
 
 @needs_gpu
@@ -445,6 +482,7 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
     The numbers are eighths: products of them lose nothing in TF32, and no value is nearly 0.
     """
     members, rows, depth, columns = sizes
+    kernels.load()
 
     def loss(x: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:
         weight = flat[:, 64 : 64 + depth * columns].view(members, columns, depth).mT
@@ -464,12 +502,15 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
         x, flat = (z.to(device, dtype).requires_grad_() for z in (given, weights))
         with torch.profiler.profile() as profile:
             y, total = run_it(x, flat)
-        kernels = [event.key for event in profile.key_averages()]
-        assert ("_linear" in kernels) == (device == "cuda"), kernels
+        names = [event.key for event in profile.key_averages()]
+        assert ("_linear" in names) == (device == "cuda"), names
         found.append((y, *torch.autograd.grad(total, (x, flat))))
     for ours, theirs in zip(*found, strict=True):
         assert (ours - theirs.cpu()).norm() < 1e-3 * ours.norm()
     assert torch.allclose(found[0][0], found[1][0].cpu().double(), rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        x[0, 0, 0] = torch.nan
+        assert run_it(x, flat)[0][0, 0].isnan().all()
 
 
 @needs_gpu

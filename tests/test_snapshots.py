@@ -21,7 +21,7 @@ from folders import SMALL, contents, differences, newest
 from td7.errors import InputError, RunError
 from td7.files import write
 from td7.replay import Replay
-from td7.snapshots import KEPT, Snapshots
+from td7.snapshots import KEPT, ROWS, Snapshots
 from td7.types import Float32, RowLayout
 
 assert toys  # registers the tasks
@@ -218,6 +218,20 @@ def test_no_byte_of_a_manifest_can_be_wrong_unnoticed(store: Store) -> None:
 def test_a_manifest_of_something_else_is_damage(store: Store, text: str) -> None:
     (store.folder / "000002" / "manifest.json").write_text(text, encoding="latin-1")
     assert store.again().value() == 1.0
+
+
+def test_an_earlier_format_is_told_and_its_rows_are_read(store: Store) -> None:
+    """Weights lie otherwise in it, rows do not. Where one is as it should be, another is damage."""
+    text = '"format": 3'
+    for number in ("000002", "000001"):
+        if number == "000001":
+            assert store.again().value() == 1.0
+        file = store.folder / number / "manifest.json"
+        assert text in file.read_text()
+        file.write_text(file.read_text().replace(text, '"format": 2'))
+    with pytest.raises(InputError, match="is of an earlier version of td7: its policies can be"):
+        store.again().value()
+    assert Snapshots(store.folder, pytest.fail, ROWS).load()
 
 
 def test_a_file_that_cannot_be_read_is_damage(store: Store) -> None:

@@ -161,8 +161,8 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch'
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        if func in (torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default):
-            a, b = args[-2:]
+        if func is torch.ops.aten.bmm.default:
+            a, b = args
             self.sizes[tuple(a.shape[1:]), tuple(b.shape[1:])] += len(a)
         return func(*args, **(kwargs or {}))
 

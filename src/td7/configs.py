@@ -44,6 +44,8 @@ def check(config: Any) -> None:
             for word in value if isinstance(value, tuple) else (value,):
                 if word not in choices:
                     raise unknown(f.name, str(word), choices, shown=len(choices))
+        if isinstance(value, tuple) and len(set(value)) < len(value):
+            raise InputError(f"{f.name}={','.join(map(str, value))} has one of them twice")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{f.name}={value} must be a finite number")
         if f.type is bool and not isinstance(value, bool):

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from td7 import kernels
 from td7.algorithms.base import Batch, Lanes, Learner, Turn
 from td7.errors import RunError, one_line
 from td7.replay import Replay, sent
@@ -148,7 +149,6 @@ class Compiler:
         self._works = True
         config = torch._dynamo.config
         config.recompile_limit = config.accumulated_recompile_limit = RECOMPILES
-        config.trace_autograd_ops = True
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         compiled = _compiled(function)
@@ -157,7 +157,9 @@ class Compiler:
             # A function within another is compiled with it.
             if self._works and not torch.compiler.is_compiling():
                 try:
-                    return compiled(*arguments)
+                    # For as long as a call: programs of others are compiled otherwise with it.
+                    with torch._dynamo.config.patch(trace_autograd_ops=True):
+                        return compiled(*arguments)
                 except Exception as error:
                     if not _is_of_compiling(error):
                         raise
@@ -249,6 +251,7 @@ class Engine:
         if mode != "eager" and _can_compile(like.device, warn):
             self._compiler = compiler = Compiler(warn)
             if like.device.type == "cuda":  # in stages, which can run beside each other
+                kernels.load()
                 learner.wrap_stages(compiler)
                 self._draw_stage = compiler(self._draw)
                 self._write_stage = compiler(self._write)

@@ -5,75 +5,39 @@ so that lanes wait for each other, and leave bias and activation to a kernel aft
 does neither.
 """
 
-import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor
 
 SMALLEST = 64  # rows and columns of a tile; for anything smaller the libraries are as good
-LARGE = 1 << 22  # numbers in a result, from which on larger tiles, which read less, fill the GPU
-IS_HERE = torch.version.cuda is not None and importlib.util.find_spec("triton") is not None
+
+DEVICES = ("cuda",)
+linear: Any = None  # of x [S, B, n], weight [S, n, w] stored [S, w, n], bias [S, w], activation
+is_loaded = False
 
 
-def suit(x: Tensor, weight: Tensor) -> bool:
+def load() -> None:
+    """Has `linear` ready where Triton is: it takes seconds, and only compiled code has a use."""
+    global linear, is_loaded
+    if is_loaded or torch.version.cuda is None:
+        return
+    try:
+        from td7 import triton_kernels
+    except Exception:  # whatever a broken Triton raises: the libraries do it, too
+        return
+    linear, is_loaded = triton_kernels.linear, True
+
+
+def suit(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     """Whether `linear` is for these: in compiled code; what is not compiled shows what it does."""
     return (
-        IS_HERE
+        is_loaded
         and torch.compiler.is_compiling()
-        and x.is_cuda
+        and x.device.type in DEVICES
         and x.dtype == torch.float32
         and min(x.shape[1], weight.shape[2]) >= SMALLEST
+        and x.shape[1] * max(weight.shape[1:]) < 2**31  # it counts rows in 32 bits
+        and weight.stride()[1:] == (1, weight.shape[1])
+        and bias.stride(1) == 1
     )
-
-
-if IS_HERE:
-    import triton
-    import triton.language as tl
-    from torch.library import triton_op, wrap_triton
-
-    @triton.jit  # type: ignore[untyped-decorator]  # Triton's
-    def _linear(  # type: ignore[no-untyped-def]  # pointers and numbers, as Triton finds them
-        x, weight, bias, y,
-        member_of_x, member_of_weight, member_of_bias,
-        rows: tl.constexpr, columns: tl.constexpr, depth: tl.constexpr,
-        activation: tl.constexpr,
-        tile: tl.constexpr, step: tl.constexpr,
-    ) -> None:  # fmt: skip
-        """One tile of y[m] = activation(x[m] W[m] + b[m]) of a member m; W is stored [out, in]."""
-        member = tl.program_id(2).to(tl.int64)
-        row = tl.program_id(0) * tile + tl.arange(0, tile)
-        column = tl.program_id(1) * tile + tl.arange(0, tile)
-        k = tl.arange(0, step)
-        of_x = x + member * member_of_x + row[:, None] * depth + k[None, :]
-        of_weight = weight + member * member_of_weight + k[:, None] + column[None, :] * depth
-        total = tl.zeros((tile, tile), tl.float32)
-        for begin in range(0, depth, step):
-            left = depth - begin
-            a = tl.load(of_x + begin, (row[:, None] < rows) & (k[None, :] < left), 0.0)
-            b = tl.load(of_weight + begin, (k[:, None] < left) & (column[None, :] < columns), 0.0)
-            total = tl.dot(a, b, total, input_precision="tf32")
-        total += tl.load(bias + member * member_of_bias + column, column < columns, 0.0)[None, :]
-        if activation == "elu":
-            total = tl.where(total > 0, total, tl.exp(total) - 1)
-        elif activation == "relu":
-            total = tl.where(total > 0, total, 0.0)
-        to = y + member * (rows * columns) + row[:, None] * columns + column[None, :]
-        tl.store(to, total, (row[:, None] < rows) & (column[None, :] < columns))
-
-    @triton_op("td7::linear", mutates_args={})
-    def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
-        """activation(x W + b): [S, B, n] by [S, n, w], stored [S, w, n], and [S, w]."""
-        members, rows, depth = x.shape
-        columns = weight.shape[2]
-        x = x.contiguous()
-        y = x.new_empty(members, rows, columns)
-        is_large = members * rows * columns >= LARGE
-        tile, warps, stages = (128, 8, 3) if is_large else (64, 4, 4)
-        grid = (triton.cdiv(rows, tile), triton.cdiv(columns, tile), members)
-        wrap_triton(_linear)[grid](
-            x, weight, bias, y,
-            x.stride(0), weight.stride(0), bias.stride(0),
-            rows, columns, depth, activation,
-            tile=tile, step=32, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
-        return y

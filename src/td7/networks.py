@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from td7 import kernels
@@ -97,7 +98,8 @@ def values(
 ) -> dict[str, Tensor]:
     """Every layer's value, as `apply` gives the last one's.
 
-    And NAME.linear, before norm and activation, of layers whose activation is not in `BACKWARD`.
+    And NAME.linear, before norm and activation, of layers with a norm or another activation than
+    `BACKWARD` has.
     """
     heads = network.heads
     known = {name: inputs[name] for name in network.inputs}
@@ -138,7 +140,7 @@ def linear(weight: Tensor, bias: Tensor, activation: str, *inputs: Tensor) -> Te
 
 
 def _linear(weight: Tensor, bias: Tensor, activation: str, x: Tensor) -> Tensor:
-    if kernels.suit(x, weight):
+    if kernels.suit(x, weight, bias):
         y: Tensor = kernels.linear(x, weight, bias, activation)
         return y
     return ACTIVATIONS[activation](_product(x, weight) + bias.unsqueeze(1))
@@ -160,6 +162,7 @@ class _Linear(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, x, y = ctx.saved_tensors
         of_weight, of_bias, _, *of_inputs = ctx.needs_input_grad

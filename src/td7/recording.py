@@ -15,7 +15,7 @@ from td7.configs import number
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line, unknown
 from td7.files import check_writable
-from td7.snapshots import Snapshots
+from td7.snapshots import ROWS, Snapshots
 from td7.types import Episode, Float32, RowLayout
 
 FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no training did
@@ -222,7 +222,7 @@ class Source:
         """What the run did, from its first step on, as its last snapshot holds it."""
         if runs.read_config(self.run).get("dataset"):
             raise InputError(f"{self.run} learned from given data and collected none")
-        snapshots = Snapshots(self.run / "snapshot", lambda _: None)
+        snapshots = Snapshots(self.run / "snapshot", lambda _: None, ROWS)
         snapshot = snapshots.load()
         if snapshot is None:
             raise InputError(f"{self.run} has no snapshot, which holds its transitions")

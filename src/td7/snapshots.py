@@ -19,12 +19,14 @@ import numpy as np
 import safetensors.torch
 from torch import Tensor
 
-from td7.errors import RunError
+from td7.errors import InputError, RunError
 from td7.files import Seal, sync_folder, write, write_json
 from td7.replay import Replay
 from td7.types import Float32
 
 FORMAT = 3
+EARLIER = {1, 2}
+ROWS = (2, 3)  # formats whose rows are this one's: the weights lie otherwise in 2
 KEPT = 2  # snapshots: the newest, and one to fall back on
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # what a damaged manifest may raise
 
@@ -46,9 +48,12 @@ def has_snapshot(run: Path) -> bool:
 class Snapshots:
     """The snapshots of one run folder."""
 
-    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, warn: Callable[[str], None], formats: Collection[int] = (FORMAT,)
+    ) -> None:
         self.folder = folder
         self._warn = warn
+        self._formats = formats  # that are good enough
         self._shards: dict[str, Seal] = {}  # those that the next snapshot builds on
         self._damaged: list[int] = []  # newer than the one that was loaded
 
@@ -100,6 +105,12 @@ class Snapshots:
 
     def load(self) -> Snapshot | None:
         """The newest good snapshot, or nothing if none was ever finished; it changes no file."""
+        formats = {_format(self.folder / f"{number:06d}") for number in self._numbers()}
+        if formats and formats <= EARLIER - set(self._formats):
+            raise InputError(
+                f"{self.folder.parent} is of an earlier version of td7: its policies can be used, "
+                f"but it cannot be gone on with (snapshots of format {max(formats)}, not {FORMAT})"
+            )
         faults = []
         self._damaged = []
         for number in sorted(self._numbers(), reverse=True):
@@ -161,6 +172,8 @@ class Snapshots:
             seals = _manifest(folder)
         except UNREADABLE as error:
             return f"manifest.json: {type(error).__name__}: {error}"
+        if (found := _format(folder)) not in self._formats:
+            return f"manifest.json: format {found}"
         faults = (
             seal.fault(self.folder / name) for name, seal in seals.items() if name not in trusted
         )
@@ -188,9 +201,16 @@ class Snapshots:
 
 def _manifest(folder: Path) -> dict[str, Seal]:
     manifest = json.loads((folder / "manifest.json").read_text())
-    if manifest["format"] != FORMAT:
-        raise ValueError(f"format {manifest['format']}, this version reads {FORMAT}")
     return {name: Seal(**seal) for name, seal in manifest["files"].items()}
+
+
+def _format(folder: Path) -> int:
+    """What its manifest says; 0 where that cannot be read."""
+    try:
+        found = json.loads((folder / "manifest.json").read_text())["format"]
+    except UNREADABLE:
+        return 0
+    return found if isinstance(found, int) else 0
 
 
 def _last_row(shard: str) -> int:
