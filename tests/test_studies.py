@@ -27,7 +27,7 @@ from td7.types import Float32, RowLayout, Task, TaskSpec
 assert toys  # registers the tasks
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 LAYOUT = RowLayout(5, 2)
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 20}
 TINY_ENTROPY = {
     "actor_hidden_dim": 8,
@@ -169,19 +169,25 @@ def test_there_are_as_many_rows_as_the_paper_has() -> None:
 # -- the contract --------------------------------------------------------------------------------
 
 
-def build(name: str, seeds: Sequence[int] = (0, 1), mode: str = "eager", **changes: Any) -> Engine:
+def build(
+    name: str,
+    seeds: Sequence[int] = (0, 1),
+    mode: str = "eager",
+    device: torch.device = CPU,
+    **changes: Any,
+) -> Engine:
     """A row's learner at a tiny size, with a replay of made-up transitions: its own, or given."""
     row = variant(name)
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
     tiny = {k: v for k, v in TINY_OF[row.algorithm].items() if k in _fields(chosen.config)}
     config = with_values(chosen.config, {**settings_of(name), **tiny, **small, **changes})
-    learner = chosen.learner(config, TASK, seeds, CPU, torch.float64)
+    learner = chosen.learner(config, TASK, seeds, device, torch.float64)
     if name in STUDIES["offline"].names():
-        replay = Replay(LAYOUT, 150, len(seeds), CPU, torch.float64, shared=True)
+        replay = Replay(LAYOUT, 150, len(seeds), device, torch.float64, shared=True)
         replay.fill(learner.prepared(made_up(0), LAYOUT))
     else:
-        replay = Replay(LAYOUT, 200, len(seeds), CPU, torch.float64)
+        replay = Replay(LAYOUT, 200, len(seeds), device, torch.float64)
         for m, seed in enumerate(seeds):
             replay.append(m, made_up(seed))
     # Where compiling fails, updates go on without: these tests must not.
@@ -339,6 +345,23 @@ def test_a_row_is_traced_whole(name: str) -> None:
 def test_a_row_compiles(name: str) -> None:
     torch.compiler.reset()
     check_compiled(name)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [*STUDIES["online"].names(), *STUDIES["offline"].names()])
+def test_an_agent_captured_and_stacked_is_itself_eager_and_alone(name: str) -> None:
+    torch.compiler.reset()
+    together = build(name, mode="graph", device=CUDA)
+    run(together, 50)
+    assert together.mode == "graph"
+    found = state(together)
+    for m in (0, 1):
+        alone = build(name, seeds=[m], device=CUDA)
+        run(alone, 50)
+        for tensor_name, tensor in state(alone).items():
+            close = torch.allclose(found[tensor_name][m], tensor[0], rtol=1e-7, atol=1e-10)
+            assert close, tensor_name
 
 
 # -- from the command line -----------------------------------------------------------------------
