@@ -1,6 +1,6 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -472,10 +472,20 @@ def test_a_network_is_the_same_on_a_gpu() -> None:
         assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """As engines have it on a GPU; without, PyTorch's compiler warns."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
 @needs_gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("activation", networks.BACKWARD)
 @pytest.mark.parametrize("sizes", [(3, 100, 40, 72), (2, 64, 256, 64), (16, 1024, 24, 256)])
+@pytest.mark.usefixtures("tf32")
 def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activation: str) -> None:
     """Value and gradients, as in float64; weights have other numbers before and behind them.
 
@@ -500,7 +510,7 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
         ("cuda", torch.float32, engine_module._compiled(loss)),
     ):
         x, flat = (z.to(device, dtype).requires_grad_() for z in (given, weights))
-        with torch.profiler.profile() as profile:
+        with torch.profiler.profile(acc_events=True) as profile:
             y, total = run_it(x, flat)
         names = [event.key for event in profile.key_averages()]
         assert ("_linear" in names) == (device == "cuda"), names
