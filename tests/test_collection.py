@@ -506,40 +506,66 @@ def test_a_task_that_cannot_be_made_again_is_one_line(
 # Workers
 
 
+def died(name: str, doing: str) -> str:
+    return f"worker process {name} died (signal SIGKILL) while {doing}"
+
+
 @pytest.mark.parametrize("task", [episode(7, 2), evaluation(7, 400)], ids=str)
-def test_a_worker_killed_at_work_is_named(task: AnyTask) -> None:
-    pool = Pool(faulty("kill"), NETWORK, 1)
+def test_a_task_that_workers_die_of_is_named(task: AnyTask) -> None:
+    """The first of them is replaced, which is told."""
+    said: list[str] = []
+    pool = Pool(faulty("kill"), NETWORK, 1, said.append)
     begin = time.monotonic()
     try:
         with pytest.raises(RunError) as caught:
             collect(pool, [task])
+        assert pool.pending == (task,)
     finally:
         pool.close()
-    told = "worker process td7-worker-0 died (signal SIGKILL) while busy with "
-    assert str(caught.value) == told + str(task)
+    told = died("td7-worker-0", f"busy with {task}")
+    assert str(caught.value) == told
+    assert said == [told + "; another takes its place"]
     assert time.monotonic() - begin < 20
     assert not worker_pids()
 
 
-def test_an_idle_worker_that_is_killed_is_named(pool: Pool) -> None:
-    collect(pool, TASKS)  # both are up
-    os.kill(worker_pids()["td7-worker-1"], signal.SIGKILL)
-    told = r"^worker process td7-worker-1 died \(signal SIGKILL\) while idle$"
-    with pytest.raises(RunError, match=told):
-        look_for(pool, seconds=20)
-
-
-def test_giving_a_task_to_a_killed_worker_names_it() -> None:
-    pool = Pool(POINT, NETWORK, 1)
+def test_idle_workers_that_are_killed_are_named() -> None:
+    """The first is replaced; who kills a second one is to be found out."""
+    said: list[str] = []
+    pool = Pool(POINT, NETWORK, 2, said.append)
     try:
-        collect(pool, [episode()])
+        collect(pool, TASKS)  # both are up
+        os.kill(worker_pids()["td7-worker-1"], signal.SIGKILL)
+        while not said:
+            pool.completed(block=False)
+        assert said == [died("td7-worker-1", "idle") + "; another takes its place"]
+        os.kill(worker_pids()["td7-worker-0"], signal.SIGKILL)
+        with pytest.raises(RunError) as caught:
+            look_for(pool, seconds=20)
+        assert str(caught.value) == died("td7-worker-0", "idle")
+    finally:
+        pool.close()
+    assert not worker_pids()
+
+
+def test_what_a_killed_worker_was_given_is_done(
+    fresh: dict[tuple[Any, ...], tuple[Any, ...]],
+) -> None:
+    """By another one, and before what came later."""
+    said: list[str] = []
+    pool = Pool(POINT, NETWORK, 1, said.append)
+    try:
+        collect(pool, TASKS[:1])
         (process,) = multiprocessing.active_children()
         process.kill()
         process.join()
-        pool.submit(episode())  # says nothing: who submits may be saving what there is
-        with pytest.raises(RunError, match=r"^worker process td7-worker-0 died \(signal SIGKILL\)"):
-            look_for(pool, seconds=20)
-        assert pool.pending == (episode(),)
+        for task in TASKS:
+            pool.submit(task)  # says nothing: who submits may be saving what there is
+        assert said == []
+        done = collect(pool, [])
+        assert key(done[0]) == key(play_fresh(TASKS[0]))
+        assert {key(d): result(d) for d in done} == fresh
+        assert said == [died("td7-worker-0", f"busy with {TASKS[0]}") + "; another takes its place"]
     finally:
         pool.close()
 

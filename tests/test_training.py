@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from folders import SMALL, contents, differences, newest, results, rows
 from td7 import evaluation, runs
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.asynchronous import AsynchronousTraining
-from td7.collection import AnyTask, EpisodeTask, EvaluationTask
+from td7.collection import AnyTask, EpisodeTask, EvaluationTask, Pool
 from td7.configs import with_values
 from td7.engine import PRIORITIES, Engine
 from td7.environments import describe
@@ -335,6 +335,29 @@ def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
     expected = contents(trained[0].path)
     for run in trained[1:]:
         assert differences(contents(run.path), expected) == []
+
+
+def test_results_do_not_depend_on_workers_that_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two of three, in the middle of something: others take their places."""
+    submit, submitted = Pool.submit, count(1)
+
+    def submit_and_kill(self: Pool, task: AnyTask) -> None:
+        submit(self, task)
+        if next(submitted) in (4, 9):
+            busy = next(worker for worker in self._workers if worker.task is not None)
+            busy.process.kill()
+
+    expected = contents(train(tmp_path / "left", seeds="0-1", workers=3, evaluate_every=15).path)
+    monkeypatch.setattr(Pool, "submit", submit_and_kill)
+    run = train(tmp_path / "killed", seeds="0-1", workers=3, evaluate_every=15)
+    assert differences(contents(run.path), expected) == []
+    told = capfd.readouterr().err.splitlines()
+    assert len(told) == 2
+    for line in told:
+        assert "died (signal SIGKILL) while busy with seed " in line
+        assert line.endswith("; another takes its place")
 
 
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])

@@ -6,6 +6,8 @@ or how often: a task lost in a crash is simply given again.
 
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -18,7 +20,7 @@ from td7.architectures import Network
 from td7.environments import Environment, make, own_words
 from td7.errors import InputError, RunError
 from td7.evaluation import beginning, check_finite, evaluate
-from td7.processes import Script, death, end, start
+from td7.processes import Script, Worker, death, end, start
 from td7.streams import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
 
@@ -201,21 +203,31 @@ class InProcess:
 
 
 class Pool:
-    """Worker processes, each with its own environments; training episodes go before evaluations."""
+    """Worker processes, each with its own environments; training episodes go before evaluations.
 
-    def __init__(self, task: Task, network: Network, workers: int) -> None:
+    A worker that dies is replaced, and its task given to another.
+    """
+
+    def __init__(
+        self, task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
+    ) -> None:
+        self._warn = warn
         self._fault: Exception | None = None  # raised when no result is left
+        self._lost: set[str] = set()  # what workers were doing when they died
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
-        given = (task, network, Script.current(task))
-        self._workers = start(_work, [given] * workers, "td7-worker")
+        self._given = (task, network, Script.current(task))
+        names = [f"td7-worker-{i}" for i in range(workers)]
+        self._workers = start(_work, dict.fromkeys(names, self._given))
         # At the latest when Python ends; it would only send SIGTERM, and wait for ever.
         self._end = Finalize(self, end, (self._workers,), exitpriority=0)
 
     def submit(self, task: AnyTask) -> None:
-        queue = self._episodes if isinstance(task, EpisodeTask) else self._evaluations
-        queue.append(task)
+        self._queue(task).append(task)
         self._dispatch()
+
+    def _queue(self, task: AnyTask) -> deque[AnyTask]:
+        return self._episodes if isinstance(task, EpisodeTask) else self._evaluations
 
     def _dispatch(self) -> None:
         for worker in self._workers:
@@ -224,10 +236,8 @@ class Pool:
                 return
             if worker.task is None:
                 worker.task = queue.popleft()
-                try:
+                with suppress(OSError):  # it died, which `completed` finds out
                     worker.connection.send(worker.task)
-                except OSError:  # told by `completed`: who submits may be saving what there is
-                    self._fault = death(worker, str(worker.task))
 
     def completed(self, *, block: bool) -> list[Done]:
         by_connection = {worker.connection: worker for worker in self._workers}
@@ -238,7 +248,8 @@ class Pool:
             try:
                 answer = worker.connection.recv()
             except (EOFError, OSError):
-                answer = death(worker, "" if worker.task is None else str(worker.task))
+                self._replace(worker)
+                continue
             if isinstance(answer, Exception):
                 self._fault = answer
             else:
@@ -248,6 +259,21 @@ class Pool:
             raise self._fault
         self._dispatch()
         return results
+
+    def _replace(self, worker: Worker) -> None:
+        """Of the same task only once: it may be what workers die of."""
+        doing = "idle" if worker.task is None else f"busy with {worker.task}"
+        fault = death(worker, doing)
+        if doing in self._lost:
+            self._fault = fault
+            return
+        self._lost.add(doing)
+        self._warn(f"{fault}; another takes its place")
+        if worker.task is not None:
+            self._queue(worker.task).appendleft(worker.task)
+        place, name = self._workers.index(worker), worker.process.name
+        end([worker])
+        self._workers[place : place + 1] = start(_work, {name: self._given})
 
     @property
     def pending(self) -> tuple[AnyTask, ...]:
@@ -277,6 +303,8 @@ def _work(connection: Connection, task: Task, network: Network, script: Script) 
         player.close()
 
 
-def executor(task: Task, network: Network, workers: int) -> Executor:
-    """Worker processes, or none at all for 0."""
-    return Pool(task, network, workers) if workers else InProcess(task, network)
+def executor(
+    task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
+) -> Executor:
+    """Worker processes, or none at all for 0; `warn` is told of those that die."""
+    return Pool(task, network, workers, warn) if workers else InProcess(task, network)

@@ -8,7 +8,7 @@ import pickle
 import runpy
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
@@ -40,28 +40,23 @@ class Worker:
     task: Any = None  # what it is busy with
 
 
-def start(
-    target: Callable[..., None], arguments: Sequence[tuple[Any, ...]], name: str
-) -> list[Worker]:
-    """A process each, that runs `target(connection, *arguments)`."""
+def start(target: Callable[..., None], arguments: Mapping[str, tuple[Any, ...]]) -> list[Worker]:
+    """A process a name, that runs `target(connection, *arguments)`."""
     # spawn: a forked copy of a process with CUDA or threads is not safe to use.
     context = get_context("spawn")
     workers = []
     with _single_threaded_children(), _deaf_children(), _children_without_main():
-        for i, given in enumerate(arguments):
+        for name, given in arguments.items():
             here, there = context.Pipe()
-            process = context.Process(
-                target=target, args=(there, *given), name=f"{name}-{i}", daemon=True
-            )
+            process = context.Process(target=target, args=(there, *given), name=name, daemon=True)
             process.start()
             there.close()
             workers.append(Worker(process, here))
     return workers
 
 
-def death(worker: Worker, task: str) -> EnvironmentFault:
+def death(worker: Worker, doing: str) -> EnvironmentFault:
     worker.process.join(timeout=5)
-    doing = f"busy with {task}" if task else "idle"
     code = worker.process.exitcode
     how = "is not answering" if code is None else f"died ({_exit_words(code)})"
     return EnvironmentFault(f"worker process {worker.process.name} {how} while {doing}")

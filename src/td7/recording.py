@@ -149,7 +149,7 @@ class Source:
 
         `before` and `after` are rows of another policy, for the report.
         """
-        players = executor(policy.spec.task, policy.network, self.workers)
+        players = executor(policy.spec.task, policy.network, self.workers, self._say)
         try:
             parts: list[Float32] = []
             ends: list[int] = []

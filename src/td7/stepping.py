@@ -210,12 +210,12 @@ class StepperPool(Stepper):
         self._lines = _shared(lines, np.int64).reshape(processes, LINE)
         self._spins = spins
         script = Script.current(task)
-        given = []
+        given = {}
         for i in range(processes):
             share = slice(i, None, processes)
             desk = Desk(memory, dtype, share, lines, i, spins)
-            given.append((task, seeds[share], live[share], desk, script))
-        self._workers = start(_step_for, given, "td7-stepper")
+            given[f"td7-stepper-{i}"] = (task, seeds[share], live[share], desk, script)
+        self._workers = start(_step_for, given)
         self._end = Finalize(self, end, (self._workers,), exitpriority=0)
 
     def look(self) -> None:
@@ -248,13 +248,13 @@ class StepperPool(Stepper):
     def _check_alive(self) -> None:
         for worker in self._workers:
             if not worker.process.is_alive():
-                raise death(worker, "a time step")
+                raise death(worker, "busy with a time step")
 
     def _talk(self, worker: Worker, what: Callable[[Worker], Any]) -> Any:
         try:
             return what(worker)
         except (EOFError, OSError):
-            raise death(worker, "a time step") from None
+            raise death(worker, "busy with a time step") from None
 
     def close(self) -> None:
         self._end()

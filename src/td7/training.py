@@ -226,7 +226,9 @@ class Training(ABC):
             self.checkpoints = list(self.learner.policies().to("cpu", copy=True).numpy())
             self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
             self._due: deque[tuple[int, int, Fetch]] = deque()  # evaluations: seed, step, policy
-            self.executor = executor(config.task, self.learner.policy_network, workers)
+            self.executor = executor(
+                config.task, self.learner.policy_network, workers, progress.warn
+            )
             opened.callback(self.executor.close)
             self._restore(self.snapshots.load())
             if tensorboard:
