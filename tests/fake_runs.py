@@ -17,6 +17,7 @@ def write_run(
     env: str = "Ant-v4",
     dataset: str = "",
     self_collected: bool = False,
+    d4rl: str | None = None,
     data_return: float | None = None,
     every: int = 500_000,
     steps: int = 0,
@@ -50,6 +51,7 @@ def write_run(
             "sha256": "0",
             "self_collected": self_collected,
             "mean_return": data_return,
+            "d4rl": d4rl,
         }
         if dataset
         else None,

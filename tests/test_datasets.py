@@ -4,22 +4,27 @@ The ends of a file's rows are told by one letter each: T for a terminal, C for a
 limit, B for both at once, and a dot for neither.
 """
 
+import hashlib
 import json
 import sys
 import tracemalloc
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
 import torch
+from gymnasium import Env
 from gymnasium.spaces import Box, Dict, Discrete, Space
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
+from td7 import fetching
 from td7.datasets import Dataset, other_task, read, score, summary, write
 from td7.environments import ActionMap
 from td7.errors import InputError
@@ -403,6 +408,10 @@ def test_a_missing_field(tmp_path: Path, name: str) -> None:
         ("terminals", lambda array: array[:3], ["3 rows"]),
         ("timeouts", lambda array: array[:1], ["1 rows"]),
         ("next_observations", lambda array: array[:2], ["2 rows"]),
+        ("rewards", lambda array: np.tile(array, 2), ["8 rows"]),
+        ("timeouts", lambda array: np.tile(array, 2), ["8 rows"]),
+        ("rewards", lambda array: h5py.Empty("f4"), ["()", "[rows]"]),
+        ("observations", lambda array: h5py.Empty("f4"), ["()", "[rows, dimensions]"]),
         ("actions", lambda array: array.astype("S4"), ["|S4", "numbers"]),
     ],
 )
@@ -458,6 +467,10 @@ def test_a_missing_file(tmp_path: Path, minari_root: Path) -> None:
         read(tmp_path / "nowhere" / "hopper_medium-v2.hdf5")
     with pytest.raises(InputError, match=r"^[^;?]*$"):
         read("mujoco/hopper/medium-v0")
+    with pytest.raises(InputError) as told:
+        read("/dev/null")  # it is there, but no file
+    assert "'/dev/null'" not in str(told.value)
+    refused("hopper-medium-v2", "; `td7 dataset fetch hopper-medium-v2` gets D4RL's file")
     assert not minari_root.exists()
 
 
@@ -498,7 +511,7 @@ def save_minari(
     data_format: str = "hdf5",
     states: Space[Any] = FREE,
     actions: Space[Any] = UNIT,
-    env: str | None = None,
+    env: str | Env[Any, Any] | None = None,
 ) -> None:
     """A local Minari dataset, by Minari itself."""
     minari = pytest.importorskip("minari")
@@ -546,6 +559,25 @@ def test_minari_rows_and_episodes(minari_root: Path, data_format: str) -> None:
         assert (dataset.name, dataset.task_id) == ("mujoco/hopper/some-v3", "Hopper-v5")
         assert not dataset.self_collected
         assert not dataset.warnings
+
+
+@pytest.mark.parametrize(
+    ("made_with", "expected"),
+    [
+        ({}, {}),
+        ({"render_mode": "rgb_array"}, {}),
+        ({"forward_reward_weight": 50.0}, {"forward_reward_weight": 50.0}),
+        ({"max_episode_steps": 200}, {"max_episode_steps": 200}),
+        ({"max_episode_steps": 1000}, {}),
+    ],
+)
+def test_minari_tells_what_its_task_was_made_with(
+    made_with: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    with closing(gymnasium.make("Hopper-v5", **made_with)) as env:
+        save_minari("some-v0", EPISODES, env=env)
+    data = read("some-v0")
+    assert (data.task_id, data.task_kwargs) == ("Hopper-v5", expected)
 
 
 def test_minari_actions_become_unit_actions(data_format: str) -> None:
@@ -596,6 +628,7 @@ def test_minari_actions_without_bounds() -> None:
         ("actions", _set((0, 1), np.nan), "nan in row 0"),
         ("observations", lambda array: array[:-1], "(3, 3)"),
         ("truncations", lambda array: array[:-1], "(2,)"),
+        ("rewards", lambda array: array[:-1], "(2,)"),
     ],
 )
 def test_a_bad_field_of_minari(name: str, edit: Edit, word: str) -> None:
@@ -683,6 +716,7 @@ def test_a_summary_by_hand(tmp_path: Path) -> None:
         "task": "Hopper-v4",
         "task_kwargs": None,
         "self_collected": False,
+        "d4rl": "",
         "rows": 5,
         "episodes": 4,
         "state_dim": STATES,
@@ -690,7 +724,7 @@ def test_a_summary_by_hand(tmp_path: Path) -> None:
         "returns": {"mean": 3, "sd": sd, "min": 1, "median": 2.5, "max": 6},
         "lengths": {"mean": 1.25, "sd": 0.5, "min": 1, "median": 1, "max": 2},
         "terminal_share": 0.6,
-        "warnings": [],
+        "warnings": ["it has the name of D4RL's hopper-medium-v2, but not its SHA-256"],
     }
 
 
@@ -758,10 +792,47 @@ def test_the_warning_names_both_tasks(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("stamp", ["{", "3", ""])
-def test_a_damaged_stamp_is_one_line(stamp: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("task_kwargs", text) for text in ("{", "3", "")),
+        ("task", np.bytes_(b"\xff")),
+        ("action_low", "low"),
+        ("action_high", [[1.0, 1.0]]),
+        ("action_low", h5py.Empty("f4")),
+        ("self_collected", [True, False]),
+        ("cut_rows", "all"),
+    ],
+)
+def test_a_damaged_stamp_is_one_line(name: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.hdf5"
-    stamps = {"task": "Hopper-v4", "kind": "medium", "task_kwargs": stamp}
-    write(path, **fields_of("..T"), attributes=stamps)
-    with pytest.raises(InputError, match="attributes cannot be read"):
-        read(path)
+    write(path, **fields_of("..T"), attributes={"task": "Hopper-v4", "kind": "medium"})
+    with h5py.File(path, "r+") as file:
+        file.attrs[f"td7.{name}"] = value
+    refused(path, "attributes cannot be read")
+
+
+def test_a_stamp_may_be_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    write(path, **fields_of("..T"), attributes={"task": np.bytes_("Hopper-v5"), "kind": "medium"})
+    assert read(path).task_id == "Hopper-v5"
+
+
+@pytest.mark.parametrize("name", ["hopper_medium-v2.hdf5", "other.hdf5"])
+def test_d4rls_files_are_known_by_their_sha256(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they are called; and what has one of their names is not one of them by that."""
+    path = save(tmp_path / name, fields_of("..T"))
+    of_d4rls_name = name.startswith("hopper")
+    assert read(path).d4rl == ""
+    told = "it has the name of D4RL's hopper-medium-v2, but not its SHA-256"
+    assert read(path).warnings == ((told,) if of_d4rls_name else ())
+    content = path.read_bytes()
+    known = fetching.Dataset(
+        "hopper_medium-v2.hdf5", len(content), hashlib.sha256(content).hexdigest()
+    )
+    monkeypatch.setattr(fetching, "DATASETS", {"hopper-medium-v2": known})
+    assert (read(path).d4rl, read(path).warnings) == ("hopper-medium-v2", ())
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # of the same size
+    assert fetching.identified(path) == ""

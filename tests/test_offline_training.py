@@ -583,6 +583,7 @@ def test_the_command_tells_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["train", "iql", *given, "--set", *words(TINY["iql"])]) == 0
     out, _ = capsys.readouterr()
     assert "D4RL score" in out
+    assert "(self-collected)" in out
     evaluations = api.Run(path).evaluations
     last = evaluations.query("step == 2")["return"].item()
     expected = 100 * (evaluations["return"] + 20.272305) / (3234.3 + 20.272305)
@@ -590,7 +591,10 @@ def test_the_command_tells_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["evaluate", str(path), "--episodes", "1"]) == 0
     again = api.evaluate(path, episodes=1)
     assert again["score"].item() == pytest.approx(expected.iloc[-1])
-    assert f"{again['score'].item():.1f}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"{again['score'].item():.1f}" in told
+    assert "D4RL score" in told
+    assert "(self-collected)" in told
     api.resume(path, steps=4, quiet=True)
     assert list(api.Run(path).evaluations.columns) == [*runs.EVALUATIONS, "score"]
     assert len(api.Run(path).evaluations) == len(evaluations) + 1

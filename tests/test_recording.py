@@ -769,7 +769,7 @@ def test_info_as_json_is_the_summary(hopper: Path, only: Path, tmp_path: Path, s
 
 
 def test_info_as_a_table(hopper: Path, only: Path, tmp_path: Path, said: Says) -> None:
-    table, warning = said("info", hopper).rsplit("\n", 2)[:2]
+    table, *warnings = said("info", hopper).rstrip().rsplit("\n", 2)
     rows = {
         words[0]: words[1]
         for line in table.splitlines()
@@ -791,7 +791,8 @@ def test_info_as_a_table(hopper: Path, only: Path, tmp_path: Path, said: Says) -
         "D4RL score, mean": "46.7",
     }.items():
         assert rows[name] == value
-    assert warning.startswith("warning: no field timeouts")
+    assert warnings[0].startswith("warning: no field timeouts")
+    assert warnings[1].startswith("warning: it has the name of D4RL's hopper-medium-v2")
     recorded(only, "expert", N, tmp_path / "own.hdf5")
     out = said("info", tmp_path / "own.hdf5")
     assert out.startswith("own (self-collected)")

@@ -493,6 +493,23 @@ def test_data_of_another_origin_are_averaged_apart(tmp_path: Path) -> None:
     assert [record["mean"] for record in records] == pytest.approx([0.5, 0.7])
 
 
+def test_a_file_is_d4rls_by_its_sha256_where_a_run_says(tmp_path: Path) -> None:
+    """Runs of before did not look: of those, by its name."""
+    seen = {}
+    for d4rl in (None, "", "hopper-medium-v2"):
+        path = tmp_path / repr(d4rl)
+        options: Any = {"dataset": "/data/hopper_medium-v2.hdf5", "d4rl": d4rl}
+        write_run(path, {0: [1.0, 2.0]}, algorithm="iql", env="Hopper-v4", **options)
+        (result,) = report.read([path]).findings.results
+        seen[d4rl] = result.asked, result.data
+    of_d4rl = ("hopper-medium-v2", "D4RL")
+    assert seen == {
+        None: of_d4rl,
+        "": ("hopper_medium-v2", "of other origin"),
+        "hopper-medium-v2": of_d4rl,
+    }
+
+
 def test_checkpoints_and_drops(found: report.Report) -> None:
     """Of 2 seeds and 4 late evaluations 6 have a next one; after one of them it is 60% lower."""
     table = table_of(found, "checkpoints-drops")

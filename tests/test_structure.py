@@ -25,7 +25,7 @@ SOURCE = ROOT / "src" / "td7"
 # Each module may import only those above it.
 ORDER = [
     *("errors", "files", "statistics", "paper", "types", "streams", "configs", "architectures"),
-    *("environments", "datasets", "fetching", "actors", "evaluation", "processes", "collection"),
+    *("environments", "fetching", "datasets", "actors", "evaluation", "processes", "collection"),
     *("stepping", "policies", "exporting"),
     *(
         "videos",

@@ -408,7 +408,7 @@ def _given(dataset: "Dataset") -> "Given":
     source = str(path.resolve()) if path.exists() else dataset.source
     digest = sha256(dataset.rows.data).hexdigest()
     mean = float(dataset.returns.mean()) if len(dataset.returns) else None
-    return Given(source, len(dataset.rows), digest, dataset.self_collected, mean)
+    return Given(source, len(dataset.rows), digest, dataset.self_collected, mean, dataset.d4rl)
 
 
 def _settings(given: Any) -> Mapping[str, Any]:
@@ -609,7 +609,7 @@ def evaluate(
     step. `video` films episode 0 of the first policy, which may take minutes; `say` is told so.
     """
     episodes = number("episodes", episodes, int, at_least=1)
-    run, kept = _run_of(Path(path))
+    run, kept = runs.folder_of(Path(path))
     config = runs.read_config(run)
     try:
         seeds = parse_seeds(config["seeds"] if seed is None else [seed])
@@ -631,12 +631,6 @@ def evaluate(
     if scores is not None:
         table["score"] = scores
     return table
-
-
-def _run_of(path: Path) -> tuple[Path, int | None]:
-    """A run folder, and the step of policies that it kept, if they are meant."""
-    is_kept = path.parent.name == "policies" and path.name.isdigit()
-    return (path.parent.parent, int(path.name)) if is_kept else (path, None)
 
 
 def parse_seeds(given: Any) -> tuple[int, ...]:

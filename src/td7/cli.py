@@ -428,6 +428,7 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     from td7.errors import Stopped
     from td7.figures import learning_curve
     from td7.report import summary
+    from td7.results import origin
     from td7.types import Task
 
     try:
@@ -442,7 +443,7 @@ def _finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     learning_curve(run.evaluations, title, counted).savefig(picture, dpi=150)
     if not quiet:
         console = _console()
-        names = {"scored": task, "step": "update"} if given else {}
+        names = {"scored": task, "data": origin(given)[1], "step": "update"} if given else {}
         console.print(summary(run.evaluations, **names))
         shown = {"learning curve": str(picture), "all files": str(run.path)}
         if can_draw(Task(task, run.config["task"]["kwargs"])):
@@ -456,6 +457,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     from td7.api import evaluate
     from td7.configs import parse
     from td7.report import returns
+    from td7.results import origin
+    from td7.runs import folder_of, read_config
 
     episodes = evaluate(
         options.dir,
@@ -464,7 +467,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         video=options.video,
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    _console().print(returns(episodes))
+    given = read_config(folder_of(Path(options.dir))[0]).get("dataset")
+    _console().print(returns(episodes, origin(given)[1] if given else ""))
     if options.video:
         print(f"video: {options.video}")
     return 0

@@ -20,12 +20,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+import gymnasium
 import h5py
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
-from td7 import files
+from td7 import fetching, files
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line
 from td7.types import Float32, Float64, RowLayout, Task
@@ -78,6 +80,7 @@ class Dataset:
     lengths: NDArray[np.int64]  # [episodes], environment steps
     self_collected: bool  # written by this package, not D4RL's or Minari's own data
     warnings: tuple[str, ...]
+    d4rl: str = ""  # D4RL's name of the file, if its SHA-256 says that it is D4RL's
 
 
 def read(
@@ -96,8 +99,11 @@ def read(
         return _read_minari(folder, str(source), bounds)
     if path.is_dir():
         raise InputError(f"{source} is a folder without a Minari dataset: no metadata.json")
-    near = _nearest(path)
-    hint = f"; did you mean {near!r}?" if near else ""
+    if str(source) in fetching.DATASETS:
+        hint = f"; `td7 dataset fetch {source}` gets D4RL's file of that name"
+    else:
+        near = _nearest(path)
+        hint = f"; did you mean {near!r}?" if near else ""
     raise InputError(f"{source} is neither a file nor a local Minari dataset{hint}")
 
 
@@ -171,6 +177,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         "task": dataset.task_id,
         "task_kwargs": dataset.task_kwargs,
         "self_collected": dataset.self_collected,
+        "d4rl": dataset.d4rl,
         "rows": len(dataset.rows),
         "episodes": len(dataset.returns),
         "state_dim": dataset.layout.state_dim,
@@ -205,31 +212,49 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int
         file = h5py.File(path, "r")
     with file:
         fields = _fields(where, file)
+        layout = RowLayout(fields["observations"].shape[1], fields["actions"].shape[1])
         with _reading(f"{where}: attributes"):
             attributes = dict(file.attrs)
+            task_id = _text(attributes.get(f"{ATTRIBUTE}task", "")) or _task_of(path.stem)
             stamp = attributes.get(f"{ATTRIBUTE}task_kwargs")
             kwargs = None if stamp is None else dict(json.loads(stamp))
             cut = np.asarray(attributes.get(f"{ATTRIBUTE}cut_rows", ()), np.int64)
-        layout = RowLayout(fields["observations"].shape[1], fields["actions"].shape[1])
-        bounds = _bounds(where, bounds, _stated_bounds(attributes, layout), layout)
+            self_collected = bool(attributes.get(f"{ATTRIBUTE}self_collected", False))
+            stated = _stated_bounds(attributes, layout)
+        bounds = _bounds(where, bounds, stated, layout)
         terminals, timeouts, derived = _ends(where, fields, time_limit)
         rewards = _numbers(where, fields["rewards"])
         rows, clipped = _rows(where, fields, layout, bounds, terminals, timeouts, rewards)
+    d4rl = fetching.identified(path)
     returns, lengths = _episodes(rewards, terminals | timeouts)
     is_whole = ~np.isin(np.cumsum(lengths) - 1, cut)
     return Dataset(
         source=where,
         name=path.stem,
-        task_id=str(attributes.get(f"{ATTRIBUTE}task", "")) or _task_of(path.stem),
+        task_id=task_id,
         task_kwargs=kwargs,
         layout=layout,
         bounds=bounds,
         rows=rows,
         returns=returns[is_whole],
         lengths=lengths[is_whole],
-        self_collected=bool(attributes.get(f"{ATTRIBUTE}self_collected", False)),
-        warnings=(*derived, *clipped),
+        self_collected=self_collected,
+        warnings=(*derived, *clipped, *_impostor(path, d4rl)),
+        d4rl=d4rl,
     )
+
+
+def _text(value: Any) -> str:
+    """Of an attribute, which HDF5 may hold as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _impostor(path: Path, d4rl: str) -> list[str]:
+    """A warning of a file with the name of one of D4RL's, which it is not."""
+    names = {dataset.file: name for name, dataset in fetching.DATASETS.items()}
+    if d4rl or path.name not in names:
+        return []
+    return [f"it has the name of D4RL's {names[path.name]}, but not its SHA-256"]
 
 
 def _rows(
@@ -286,7 +311,9 @@ def _fields(where: str, file: Any) -> dict[str, Any]:
 def _check_fields(where: str, fields: Mapping[str, Any]) -> None:
     """Numbers, as many rows in every field, shapes [N, dimensions]; of columns [N] or [N, 1]."""
     for name, field in fields.items():
-        shape, states = field.shape, fields["observations"].shape
+        # HDF5 has arrays without a shape, too: they hold nothing.
+        shape: tuple[int, ...] = field.shape or ()
+        states: tuple[int, ...] = fields["observations"].shape or (0,)
         fits = shape[1:] in ((), (1,)) if name in COLUMNS else len(shape) == 2
         if field.dtype.kind not in "fiub":
             raise InputError(f"{where}: {name} holds {field.dtype}; allowed: numbers")
@@ -390,7 +417,7 @@ def _read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
         source=where,
         name=data.id,
         task_id=data.env_spec.id if data.env_spec else "",
-        task_kwargs=None,
+        task_kwargs=_made_with(data.env_spec) if data.env_spec else None,
         layout=layout,
         bounds=bounds,
         rows=rows,
@@ -399,6 +426,16 @@ def _read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
         self_collected=False,
         warnings=tuple(clipped),
     )
+
+
+def _made_with(spec: EnvSpec) -> dict[str, Any]:
+    """What a task was made with other than usual, but for how it is drawn."""
+    usual = gymnasium.registry.get(spec.id, EnvSpec(spec.id))
+    kwargs, steps = {**spec.kwargs, "render_mode": None}, spec.max_episode_steps
+    if steps not in (None, usual.max_episode_steps):
+        kwargs["max_episode_steps"] = steps
+    known = {**usual.kwargs, "render_mode": None}
+    return {name: value for name, value in kwargs.items() if (name, value) not in known.items()}
 
 
 def _minari_rows(
@@ -426,12 +463,16 @@ def _minari_rows(
 
 def _episode_rows(where: str, episode: Any, layout: RowLayout) -> tuple[Float32, bool]:
     """An episode's rows, actions as they are, and whether it ended or was cut."""
-    observations = _float32(where, "observations", episode.observations)
-    actions = _float32(where, "actions", episode.actions)
-    rewards = _float32(where, "rewards", episode.rewards)
-    terminations = _booleans(where, "terminations", np.asarray(episode.terminations))
-    truncations = _booleans(where, "truncations", np.asarray(episode.truncations))
-    n = len(rewards)
+    numbers, flags = {}, {}
+    for name in ("observations", "actions", "rewards"):
+        with _reading(f"{where}: {name}"):
+            numbers[name] = _float32(where, name, getattr(episode, name))
+    for name in ("terminations", "truncations"):
+        with _reading(f"{where}: {name}"):
+            flags[name] = _booleans(where, name, np.asarray(getattr(episode, name)))
+    observations, actions, rewards = numbers.values()
+    terminations, truncations = flags.values()
+    n = len(actions)
     for name, array, shape in (
         ("observations", observations, (n + 1, layout.state_dim)),
         ("actions", actions, (n, layout.action_dim)),
@@ -528,7 +569,7 @@ def _unit_actions(where: str, actions: Float32, bounds: ActionMap) -> tuple[Floa
 
 def _nearest(path: Path) -> str | None:
     """What was probably meant by a path or an id that does not exist."""
-    beside = {other.name: str(other) for other in path.parent.glob("*")}
+    beside = {other.name: str(other) for other in path.parent.glob("*") if other != path}
     if close := get_close_matches(path.name, beside, n=1):
         return beside[close[0]]
     root = _minari_root()

@@ -98,6 +98,14 @@ def _base(given: str | None) -> str:
     return base.rstrip("/")
 
 
+def identified(path: Path) -> str:
+    """The name of the dataset that a file is, by its SHA-256; empty if it is none."""
+    size = path.stat().st_size
+    found = [name for name, dataset in DATASETS.items() if dataset.bytes == size]
+    digest = _sha256(path) if found else ""
+    return next((name for name in found if DATASETS[name].sha256 == digest), "")
+
+
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -209,7 +217,7 @@ class _Transfer:
     def _fill(self) -> None:
         """All bytes; once the address has answered, faults are waited out."""
         part, size = self.part, self.dataset.bytes
-        answered, waits = False, iter(WAITS)
+        answered, waits, before = False, iter(WAITS), part.size
         while part.size < size:
             try:
                 with self._ask() as response:
@@ -218,6 +226,9 @@ class _Transfer:
             except _NetworkError as error:
                 if not answered:
                     raise RunError(f"{self.url}: {error}") from error
+                if part.size > before:  # slowly, but it comes
+                    waits = iter(WAITS)
+                before = part.size
                 got = f"{part.size:,} of {size:,} bytes"
                 if (wait := next(waits, None)) is None:
                     raise RunError(

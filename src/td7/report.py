@@ -28,17 +28,25 @@ MARKED = re.compile(
 )
 
 
-def summary(evaluations: pd.DataFrame, scored: str = "", step: str = "step") -> Table:
+def score_heading(data: str) -> str:
+    """D4RL's score is of D4RL's data, unless it says whose: `data` is where they come from."""
+    return results.D4RL_SCORE if data == results.D4RL else f"{results.D4RL_SCORE} ({data})"
+
+
+def summary(
+    evaluations: pd.DataFrame, scored: str = "", data: str = "", step: str = "step"
+) -> Table:
     """A row a seed (first, best and last evaluation), then the mean over seeds.
 
-    `scored`: the task whose D4RL score is told, too. `step`: what one is called.
+    `scored`: the task whose D4RL score is told, too, of data that come from `data`. `step`: what
+    one is called.
     """
     curves = results.per_seed(evaluations)
     has_score = score(scored, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     table.add_column("seed", justify="right")
     columns = ["first", "best", f"at {step}", "last", f"at {step}"]
-    for column in [*columns, *([results.D4RL_SCORE] if has_score else [])]:
+    for column in [*columns, *([score_heading(data)] if has_score else [])]:
         table.add_column(column, justify="right")
 
     def scores(last: Sequence[float]) -> list[str]:
@@ -70,10 +78,10 @@ def summary(evaluations: pd.DataFrame, scored: str = "", step: str = "step") -> 
     return table
 
 
-def returns(episodes: pd.DataFrame) -> Table:
-    """A row a seed: what its episodes returned."""
+def returns(episodes: pd.DataFrame, data: str = "") -> Table:
+    """A row a seed: what its episodes returned, and D4RL's score of data that come from `data`."""
     table = Table(title="returns", title_justify="left")
-    scored = (results.D4RL_SCORE,) if "score" in episodes else ()
+    scored = (score_heading(data),) if "score" in episodes else ()
     for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length", *scored):
         table.add_column(column, justify="right")
     for seed, played in episodes.groupby("seed"):

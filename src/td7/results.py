@@ -245,7 +245,7 @@ def read_run(folder: Path) -> Result:
         if min(steps, every) < 1:
             raise ValueError(f"steps {steps}, evaluate_every {every}")
         study, label, changed = _row(config)
-        asked, data = _origin(given) if given else (task.id, "")
+        asked, data = origin(given) if given else (task.id, "")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
     notes = [f"differs from its row: {', '.join(changed)}"] if changed else []
@@ -362,15 +362,18 @@ def _defaults(
     return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 
 
-def _origin(given: Mapping[str, Any]) -> tuple[str, str]:
+def origin(given: Mapping[str, Any]) -> tuple[str, str]:
     """A dataset's name, and where it comes from: as the run says, and by the name of its file."""
+    if given.get("d4rl"):
+        return str(given["d4rl"]), D4RL
     source = str(given["source"])
     path = Path(source)
     if given.get("self_collected"):
         return path.stem, SELF_COLLECTED
     for name, dataset in DATASETS.items():
         if path.name in (dataset.file, name):
-            return name, D4RL
+            nobody_looked = given.get("d4rl") is None
+            return (name, D4RL) if nobody_looked else (path.stem, OTHER)
     if path.suffix.lower() in (".hdf5", ".h5"):
         return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else OTHER
     return source if not path.is_absolute() else path.name, MINARI

@@ -183,6 +183,12 @@ def create(path: Path, record: Mapping[str, Any]) -> None:
     write_config(path, record)
 
 
+def folder_of(path: Path) -> tuple[Path, int | None]:
+    """A run folder, and the step of policies that it kept, if they are meant."""
+    is_kept = path.parent.name == "policies" and path.name.isdigit()
+    return (path.parent.parent, int(path.name)) if is_kept else (path, None)
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """config.json of a run folder."""
     if not path.exists():

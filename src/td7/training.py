@@ -54,6 +54,7 @@ class Given:
     sha256: str  # of the rows
     self_collected: bool  # by this package, not D4RL's or Minari's
     mean_return: float | None = None  # of its complete episodes, if it has any
+    d4rl: str | None = None  # D4RL's name of the file, if it is one; None: nobody looked
 
 
 @dataclass(frozen=True)
