@@ -609,9 +609,7 @@ print(loaded)
     assert out == "[]\n"
 
 
-def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
-    """Workers inherit standard output, so it ends only when the last of them has."""
-    program = """
+WORKERS_TELL = """
 import sys
 from td7.collection import Pool
 import td7.cli
@@ -624,9 +622,36 @@ def tell(self, *, block):
 Pool.completed = tell
 td7.cli.main(sys.argv[1:])
 """
-    command = ["train", "--env", "toys:Point-v0", "--steps", "1e6", "--workers", "2", "--quiet"]
-    out = ["--out", str(tmp_path / "run")]
-    process = python(program, *command, *out, "--set", *words({**SMALL, "random_steps": 1_000_000}))
+STEPPERS_TELL = """
+import sys
+from td7 import lockstep
+from td7.stepping import StepperPool
+import td7.cli
+lockstep.can_spin = lambda _: {spins}
+advance = StepperPool.advance
+def tell(self):
+    advance(self)
+    print('working', flush=True)  # all of them are up
+StepperPool.advance = tell
+td7.cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "checkpoints"),
+    [
+        (WORKERS_TELL, "minimum"),
+        (STEPPERS_TELL.format(spins=True), "none"),
+        (STEPPERS_TELL.format(spins=False), "none"),
+    ],
+    ids=["workers", "spinning steppers", "steppers"],
+)
+def test_workers_end_with_a_killed_parent(tmp_path: Path, program: str, checkpoints: str) -> None:
+    """Workers inherit standard output, so it ends only when the last of them has."""
+    command = ["train", "--env", "toys:Point-v0", "--steps", "1e6", "--workers", "3", "--quiet"]
+    settings = {**SMALL, "random_steps": 1_000_000, "checkpoints": checkpoints}
+    out = ["--out", str(tmp_path / "run"), "--seeds", "0-1"]
+    process = python(program, *command, *out, "--set", *words(settings))
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"
     process.kill()

@@ -184,14 +184,34 @@ def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
 def test_an_update_is_the_plain_programs(case: str) -> None:
     """Two stacked members, each beside its own plain program, over hundreds of updates."""
     name, ours, theirs = CASES[case]
-    learner: Any = build(name, ours)
+    compare(name, build(name, ours), theirs, UPDATES)
+
+
+@pytest.mark.parametrize("log_std", [-6.0, 3.0])
+@pytest.mark.parametrize("name", ["iql", "xql"])
+def test_a_policys_spread_is_bounded(name: str, log_std: float) -> None:
+    """From outside its bounds, where it has no gradient, and none of the loss is of it."""
+    learner: Any = build(name, {})
+    learner.actor.parameters["log_std"].fill_(log_std)
+    compare(name, learner, CASES[name][2], 5)
+    assert (learner.actor.parameters["log_std"] == log_std).all()
+
+
+def test_a_cloned_mean_is_bounded() -> None:
+    """Of weights so large that most means are beyond what is cloned."""
+    learner: Any = build("cql", {})
+    learner.actor.parameters["action.weight"].mul_(1_000)
+    compare("cql", learner, {}, 5)
+
+
+def compare(name: str, learner: Any, theirs: dict[str, Any], updates: int) -> None:
     agents = [reference(name, learner, m, theirs) for m in (0, 1)]
     random = np.random.default_rng(3)
 
     def normals(*shape: int) -> Tensor:
         return torch.from_numpy(random.standard_normal((2, *shape)))
 
-    for update in range(1, UPDATES + 1):
+    for update in range(1, updates + 1):
         ends = (normals(16, 1) > -1).double()
         batch = Batch(
             normals(16, 5), normals(16, 2).clamp(-1, 1), normals(16, 5), normals(16, 1), ends
@@ -211,7 +231,7 @@ def test_an_update_is_the_plain_programs(case: str) -> None:
                 assert_allclose(priorities[m], agent.priorities.flatten(), rtol=1e-7)
         if update % learner.target_every == 0:
             learner.copy_targets(None)
-        if update in (1, 2, UPDATES):
+        if update in (1, 2, updates):
             check(learner, agents, 1e-11 if update <= 2 else 1e-7)
 
 

@@ -177,7 +177,7 @@ def test_ten_seeds_are_ten() -> None:
     learner = engine.learner.state()
     drawn = [learner[f"{name}.parameters"] for name in ("encoder", "critic", "actor")]
     drawn = [flat[:, (flat != 0).all(dim=0)] for flat in drawn]  # without what fills up
-    for update in (0, 1, NOISE_BLOCK, NOISE_BLOCK + 1):
+    for update in (*range(30), NOISE_BLOCK - 1, NOISE_BLOCK, NOISE_BLOCK + 1):
         uniforms, normals = noise_at(engine, [update] * 10)
         drawn += [uniforms, normals["target_policy"].flatten(1)]
     numbers = torch.cat(drawn, dim=1).numpy()
