@@ -232,7 +232,10 @@ def train_options(values: Mapping[str, Any]) -> TrainOptions:
             raise InputError(f"{name} is a hyperparameter: set={{{name!r}: {value!r}}}")
     if not isinstance(values.get("env", ""), str):
         kind = type(values["env"]).__name__
-        raise InputError(f"env takes the id of a registered task, given a {kind}")
+        raise InputError(
+            f"env takes the id of a registered task, given a {kind}; register what makes it, "
+            "gymnasium.register('Mine-v0', entry_point=...), and give 'Mine-v0'"
+        )
     return options_from(TrainOptions, values)
 
 
@@ -361,14 +364,14 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         raise InputError(f"{options.variant or chosen.name} learns from data: give --dataset")
     hyperparameters = with_values(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
-    updates = options.steps
+    seeds, updates = parse_seeds(options.seeds), options.steps
     if not dataset:
         updates -= hyperparameters.random_steps  # type: ignore[attr-defined]  # an OnlineConfig
     return RunConfig(
         algorithm=name,
         variant=options.variant,
         task=task,
-        seeds=parse_seeds(options.seeds),
+        seeds=seeds,
         steps=options.steps,
         hyperparameters=hyperparameters,
         evaluate_every=options.evaluate_every,
@@ -378,7 +381,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         device=device,
         replay_device=choose_replay_device(options.replay_device, device),
         precision=one_of("precision", options.precision, PRECISIONS),
-        engine=choose_engine(options.engine, device, updates),
+        engine=choose_engine(options.engine, device, updates * len(seeds)),
         threads=choose_threads(options.threads, hyperparameters),
         dataset=_given(dataset) if dataset else None,
     )
@@ -528,7 +531,6 @@ def _trained(
     from td7.lockstep import LockstepTraining
     from td7.offline import OfflineTraining
     from td7.progress import progress
-    from td7.replay import required_bytes
 
     shown = shown or progress(quiet=options.quiet)
     # What the engine sets is for this run, not for whoever calls it.
@@ -540,6 +542,7 @@ def _trained(
     else:
         has_checkpoints = config.online.checkpoint_rule is not None
         loop = AsynchronousTraining if has_checkpoints else LockstepTraining
+    _announce(config, spec, path, dataset, shown)
     try:
         training = loop(
             config,
@@ -556,25 +559,11 @@ def _trained(
             now = {**record, **{name: config.to_json()[name] for name in may_change}}
             if now != record:
                 runs.write_config(path, now)
-            seeds = ",".join(map(str, config.seeds))
-            layout = RowLayout(spec.state_dim, spec.action_dim)
-            size = (config.replay_rows, len(config.seeds))
-            taken = sum(required_bytes(layout, *size, shared=dataset is not None))
-            what = config.variant or config.algorithm
-            where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
-            for warning in dataset.warnings if dataset else ():
-                shown.warn(f"{where}: {warning}")
-            counted = config.counted
-            if dataset is None and config.steps <= config.online.random_steps:
-                counted += " (all at random: nothing is trained before random_steps)"
             begun = min(member.steps for member in training.members)
-            since = f" from {begun:,} on" if begun else ""
-            if resumed and not training.snapshots.exist():
-                since = " from the start, as there is no snapshot"
-            shown.say(
-                f"{what} on {where}, seeds {seeds}, {config.steps:,} {counted}{since}, "
-                f"{config.device}, replay {taken / 1e9:.2f} GB on {config.replay_device} → {path}"
-            )
+            if begun:
+                shown.say(f"going on from {begun:,} {config.counted}")
+            elif resumed and not training.snapshots.exist():
+                shown.say("starting anew, as there is no snapshot")
             if runs.finished_steps(path) == config.steps:
                 shown.say("it was finished already: nothing is left to train")
             training.run()
@@ -587,6 +576,35 @@ def _trained(
         torch.set_float32_matmul_precision(products)
         shown.close()
     return Run(path)
+
+
+def _announce(
+    config: "RunConfig", spec: TaskSpec, path: Path, dataset: "Dataset | None", shown: "Progress"
+) -> None:
+    """What a run will do and take, before it takes it."""
+    from td7.replay import required_bytes
+
+    where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
+    for warning in dataset.warnings if dataset else ():
+        shown.warn(f"{where}: {warning}")
+    seeds, counted = ",".join(map(str, config.seeds)), config.counted
+    layout, size = RowLayout(spec.state_dim, spec.action_dim), len(config.seeds)
+    taken = sum(required_bytes(layout, config.replay_rows, size, shared=dataset is not None))
+    replay = f"{taken / 1e9:.2f} GB" if taken >= 1e8 else f"{taken / 1e6:.1f} MB"
+    shown.say(
+        f"{config.variant or config.algorithm} on {where}, seeds {seeds}, {config.steps:,} "
+        f"{counted}, {config.device}, replay {replay} on {config.replay_device} → {path}"
+    )
+    if dataset is None and config.steps <= config.online.random_steps:
+        shown.warn(
+            f"nothing is trained: all {config.steps:,} steps are random, "
+            f"as random_steps={config.online.random_steps:,}"
+        )
+    if after := config.steps % config.evaluate_every:
+        shown.say(
+            f"the last evaluation is at {config.steps - after:,} {counted}, since --evaluate-every "
+            f"is {config.evaluate_every:,}"
+        )
 
 
 def load(path: AnyPath, seed: int | None = None) -> policies.Policy:
@@ -613,17 +631,16 @@ def evaluate(
     config = runs.read_config(run)
     try:
         seeds = parse_seeds(config["seeds"] if seed is None else [seed])
-        steps, every = config["steps"], config["evaluate_every"]
-        step = steps // every * every if kept is None else kept
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+    except KeyError as error:
         raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
     found = {s: load(path, s) for s in seeds}
+    steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if video:
-        record(found[seeds[0]], Path(video), seed=seeds[0], step=step, say=say)
+        record(found[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
     for s, policy in found.items():
         with closing(make(policy.spec.task)) as player, own_words(f"seed {s}, evaluation"):
-            results = play(player, policy.actor, seed=s, step=step, episodes=episodes)
+            results = play(player, policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
     task_id = found[seeds[0]].spec.task.id
@@ -631,6 +648,12 @@ def evaluate(
     if scores is not None:
         table["score"] = scores
     return table
+
+
+def _last_evaluations(run: Path) -> dict[int, int]:
+    """The step of every seed's last evaluation; a seed that had none yet is not there."""
+    last = Run(run).evaluations.groupby("seed")["step"].max()
+    return dict(zip(last.index.tolist(), last.tolist(), strict=True))
 
 
 def parse_seeds(given: Any) -> tuple[int, ...]:

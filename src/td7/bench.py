@@ -321,6 +321,7 @@ class EndToEnd:
     env: str
     seeds: int
     steps: int
+    engine: str
     workers: int
     seconds: float  # in all, compiling included
     steady: float  # steps of all seeds a second, over the second half
@@ -349,6 +350,7 @@ def end_to_end(
     *,
     seeds: int,
     steps: int,
+    engine: str,
     workers: int,
 ) -> EndToEnd:
     """Times `train`, a run of so many steps."""
@@ -359,12 +361,12 @@ def end_to_end(
     half = next((t, n) for t, n in watch.seen if n >= seeds * steps / 2)
     last = next((t, n) for t, n in watch.seen if n >= seeds * steps)
     steady = (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
-    return EndToEnd(name, device, env, seeds, steps, workers, end - begin, steady)
+    return EndToEnd(name, device, env, seeds, steps, engine, workers, end - begin, steady)
 
 
 def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
     shown = Table(title=title, title_justify="left")
-    for column in ("algorithm", "device", "task"):
+    for column in ("algorithm", "device", "task", "engine"):
         shown.add_column(column)
     for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
         shown.add_column(column, justify="right")
@@ -373,6 +375,7 @@ def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
             r.algorithm,
             r.device,
             r.env,
+            r.engine,
             str(r.seeds),
             f"{r.steps:,}",
             str(r.workers),

@@ -85,21 +85,26 @@ def measure(
         write_json(file, data)  # at once, as it may be stopped
     runs = []
     for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
-        try:
-            run = whole_run(name, task, count, steps, device, say)
-        except Stopped as stop:
-            raise Stopped(stop.signum, file) from None
-        runs.append(run)
-        data["end_to_end"].append({**vars(run), "seed_steps_per_second": run.seed_steps_per_second})
-        write_json(file, data)
+        for engine in (e for e in chosen[device] if e != bench.SAMPLING):
+            try:
+                runs.append(whole_run(name, task, count, steps, device, engine, say))
+            except Stopped as stop:
+                raise Stopped(stop.signum, file) from None
+            run = runs[-1]
+            data["end_to_end"].append(
+                {**vars(run), "seed_steps_per_second": run.seed_steps_per_second}
+            )
+            write_json(file, data)
     if runs:
         show(bench.end_to_end_table(runs, "training"))
     return file
 
 
-def whole_run(name: str, env: str, seeds: int, steps: int, device: str, say: Say) -> bench.EndToEnd:
+def whole_run(
+    name: str, env: str, seeds: int, steps: int, device: str, engine: str, say: Say
+) -> bench.EndToEnd:
     """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
-    say(f"{name} on {env}, {seeds} seed(s): training {steps:,} steps")
+    say(f"{name} on {env}, {engine}, {seeds} seed(s): training {steps:,} steps")
     with TemporaryDirectory() as folder:
         options = train_options(
             {
@@ -108,6 +113,7 @@ def whole_run(name: str, env: str, seeds: int, steps: int, device: str, say: Say
                 "seeds": range(seeds),
                 "steps": steps,
                 "device": device,
+                "engine": engine,
                 "out": f"{folder}/run",
                 "set": {"random_steps": min(1_000, steps // 4)},
             }
@@ -119,5 +125,6 @@ def whole_run(name: str, env: str, seeds: int, steps: int, device: str, say: Say
             env,
             seeds=seeds,
             steps=steps,
+            engine=engine,
             workers=choose_workers(options.workers, device, seeds),
         )

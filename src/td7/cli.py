@@ -71,6 +71,8 @@ def _of_the_machine(error: Exception) -> str:
     if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
         raise error
     less = "fewer seeds at once, smaller networks or a smaller replay take less"
+    if "CUDA" in str(error):
+        less += ", and --replay-device cpu has a GPU's replay in the host's memory"
     return f"out of memory ({one_line(error)[:120]}); {less}"
 
 

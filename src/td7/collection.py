@@ -214,6 +214,7 @@ class Pool:
         self._warn = warn
         self._fault: Exception | None = None  # raised when no result is left
         self._lost: set[str] = set()  # what workers were doing when they died
+        self._plays = False  # whether training episodes are among its tasks
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
         self._given = (task, network, Script.current(task))
@@ -223,6 +224,7 @@ class Pool:
         self._end = Finalize(self, end, (self._workers,), exitpriority=0)
 
     def submit(self, task: AnyTask) -> None:
+        self._plays |= isinstance(task, EpisodeTask)
         self._queue(task).append(task)
         self._dispatch()
 
@@ -231,13 +233,19 @@ class Pool:
 
     def _dispatch(self) -> None:
         for worker in self._workers:
-            queue = self._episodes or self._evaluations
+            queue = self._episodes or (self._evaluations if self._may_evaluate() else None)
             if not queue or self._fault is not None:
                 return
             if worker.task is None:
                 worker.task = queue.popleft()
                 with suppress(OSError):  # it died, which `completed` finds out
                     worker.connection.send(worker.task)
+
+    def _may_evaluate(self) -> bool:
+        """One of several workers is kept for episodes: training waits for those."""
+        evaluating = sum(isinstance(worker.task, EvaluationTask) for worker in self._workers)
+        kept = 1 if self._plays and len(self._workers) > 1 else 0
+        return evaluating < len(self._workers) - kept
 
     def completed(self, *, block: bool) -> list[Done]:
         by_connection = {worker.connection: worker for worker in self._workers}

@@ -36,7 +36,7 @@ MODES = ("eager", "compiled", "graph")
 # Of one function, in one process: every run compiles its own, a few times each.
 RECOMPILES = 10_000
 PRIORITIES = ("mean_priority", "max_priority")  # of the rows stored; told beside the metrics
-COMPILES = "compiling updates: about a minute, seconds if it was done before"
+COMPILES = "compiling updates: a minute or two, seconds if it was done before"
 
 
 class Slot(NamedTuple):
@@ -236,6 +236,7 @@ class Engine:
 
         self._warn = warn
         self._say, self._news = say, ""  # to be told before the first update
+        self.is_compiling = False  # which nothing can interrupt
 
         self._update_stage: Callable[..., Any] = self._update
         self._draw_stage: Callable[..., Any] = self._draw
@@ -355,6 +356,7 @@ class Engine:
         """The updates of some slots."""
         if slots and not self._is_replayed(self._masked_updates, slots):
             self._updates(slots)
+        self.is_compiling = False
 
     def _step(self, slots: Sequence[Slot]) -> None:
         """Stores the inbox' rows, updates, acts on its states."""
@@ -362,6 +364,7 @@ class Engine:
             self._store_stage(None)
             self._unit(slots)
             self._act_stage()
+        self.is_compiling = False
 
     def _updates(self, slots: Sequence[Slot]) -> None:
         self._tell()
@@ -377,7 +380,7 @@ class Engine:
     def _tell(self) -> None:
         if self._news:
             self._say(self._news)
-            self._news = ""
+            self._news, self.is_compiling = "", True
 
     def _rehearse(self) -> None:
         """Before the first compiled update on a GPU, one of nobody.
@@ -567,7 +570,8 @@ def _is_of_compiling(error: Exception) -> bool:
 
 
 def _told(error: Exception) -> str:
-    return one_line(error)[:200]
+    """Without PyTorch's advice on how to look into it."""
+    return one_line(error).partition(" Set TORCH")[0][:200]
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

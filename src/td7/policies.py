@@ -159,6 +159,8 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
     if seed not in seeds:
         raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
     file = folder / f"seed-{seed}.safetensors"
+    if not file.exists() and folder.parent.name == "policies":
+        raise InputError(f"{path} has no policy of seed {seed}, which did not come so far")
     try:
         weights = safetensors.numpy.load_file(file)
         return Policy(spec, network, flatten(layout, weights), exploration)

@@ -6,6 +6,7 @@ small priorities are not lost beside a large one.
 """
 
 import math
+import weakref
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ from td7.architectures import aligned
 from td7.targets import assign, column
 from td7.types import Float32, RowLayout
 
+MAPPED = 2  # CUDA's flag: a GPU may use the memory, too
 # Children of a node, powers of two: what is fastest. A CPU pays for every number it adds, a GPU
 # for every level.
 FANS = {"cpu": 4, "cuda": 16}
@@ -217,16 +219,21 @@ def _on_host(shape: tuple[int, ...]) -> Tensor:
 
     Only the rows of a batch travel, within the kernels that ask for them: no copy to wait for.
     """
-    host = torch.zeros(shape, pin_memory=True)
-    rows: Tensor = torch.as_tensor(_Shared(host), device="cuda")
+    rows: Tensor = torch.as_tensor(_Shared(torch.zeros(shape)), device="cuda")
     return rows
 
 
 class _Shared:
-    """Pinned memory in the words by which CUDA libraries pass memory on."""
+    """Host memory, pinned, in the words by which CUDA libraries pass memory on.
+
+    PyTorch would pin a power of two of bytes, up to twice as many as are asked for.
+    """
 
     def __init__(self, host: Tensor) -> None:
         self._host = host  # keeps it alive
+        cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # PyTorch's
+        torch.cuda.check_error(cudart.cudaHostRegister(host.data_ptr(), host.nbytes, MAPPED))
+        weakref.finalize(self, cudart.cudaHostUnregister, host.data_ptr())
         self.__cuda_array_interface__ = {
             "shape": tuple(host.shape),
             "typestr": "<f4",

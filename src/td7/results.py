@@ -51,7 +51,7 @@ class Result:
     values: NDArray[np.float64] | None  # the value estimate at each of them; nan before the first
     seconds: float | None  # of all seeds together, if the run is finished
     learning_seconds: float | None  # of a step, all seeds together, once under way; as timed
-    finished: bool  # every seed has its last evaluation
+    finished: bool  # the run came to its end, and every seed has its last evaluation
     config: Mapping[str, Any]
     changed: tuple[str, ...]  # name=value of hyperparameters that are not its row's
     notes: tuple[str, ...]  # what is not as it should be
@@ -261,9 +261,10 @@ def read_run(folder: Path) -> Result:
         if lost:
             notes.append(f"{_seeds(lost)} missing: there are no evaluations")
         notes += curves.left_out
-        last = steps // every * every
-        finished = not lost and curves.steps[-1] >= last
-        if not finished and curves.steps[-1] < last:
+        has_last = curves.steps[-1] >= steps // every * every
+        has_ended = (runs.finished_steps(folder) or 0) >= steps
+        finished = not lost and has_last and has_ended
+        if not (has_last and has_ended):
             notes.append(f"unfinished: at {curves.steps[-1]:,} of {steps:,} {counted}")
         if len(curves.seeds) == 1:
             notes.append("one seed: no interval and no test")

@@ -607,7 +607,10 @@ class Training(ABC):
                     raise KeyboardInterrupt
                 return
             self._signal, asked = signum, time.monotonic()
-            self.progress.say("stopping: writing a snapshot (once more to stop without one)")
+            first = "when compiling is done, " if self.engine.is_compiling else ""
+            self.progress.say(
+                f"stopping: {first}writing a snapshot (once more to stop without one)"
+            )
             self.executor.abandon()  # an episode may be long, and can be played again
 
         signals = (signal.SIGINT, signal.SIGTERM)
