@@ -62,6 +62,8 @@ def write_run(
         **(also or {}),
     }
     (folder / "config.json").write_text(json.dumps(config))
+    if not steps or steps <= (length - 1) * every:
+        (folder / "finished.json").write_text(json.dumps({"steps": config["steps"]}))
     lines = ["seed,step,episode,return,length"]
     for seed, own in returns.items():
         for i, value in enumerate(own):

@@ -1,16 +1,20 @@
 """What `td7 bench` measures beside each other is the same work, and one leaves the other alone."""
 
+import gc
+from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch._dynamo import config as dynamo
 from torch.utils.flop_counter import FlopCounterMode
 
-from td7 import bench, peers
+from td7 import bench, peers, processes
 from td7.algorithms import ALGORITHMS
 from td7.architectures import Layer, Network
 from td7.networks import apply
+from td7.processes import Worker
 from td7.types import Task, TaskSpec
 
 CHEETAH = TaskSpec(Task("none"), (17,), (6,), (-1.0,) * 6, (1.0,) * 6, None)
@@ -75,6 +79,26 @@ def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     floors = {r.engine: r.floor_milliseconds for r in results}
     assert floors["sampling"] is None  # it has no products
     assert floors["eager"]
+
+
+def test_processes_divide_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seeds on two cores: two processes, which make a round when they are asked, and end."""
+    monkeypatch.setattr(bench, "own_cores", lambda: {0, 1})
+    started: dict[str, Any] = {}
+
+    def start(target: Any, arguments: dict[str, Any]) -> list[Worker]:
+        started.update(arguments)
+        return processes.start(target, arguments)
+
+    monkeypatch.setattr(bench, "start", start)
+    run = bench._processes("td3", "eager", CHEETAH, 3, 300)
+    assert [given[3] for given in started.values()] == [2, 1]
+    for _ in range(2):
+        run()
+    assert {child.name for child in active_children()} == {"td7-bench-0", "td7-bench-1"}
+    del run
+    gc.collect()
+    assert not active_children()
 
 
 def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,6 +238,28 @@ def test_episodes_go_before_evaluations() -> None:
         pool.close()
 
 
+def given(pool: Pool) -> list[str]:
+    """What its workers are doing."""
+    return [type(worker.task).__name__ for worker in pool._workers]
+
+
+def test_a_worker_is_kept_for_episodes(pool: Pool) -> None:
+    """Evaluations take long. Where no episode is ever played, they have all workers."""
+    for step in (0, 10, 20):
+        pool.submit(evaluation(0, step, episodes=50))
+    assert given(pool) == ["EvaluationTask", "EvaluationTask"]
+    while pool.pending:
+        pool.completed(block=True)
+    collect(pool, [episode()])
+    for step in (30, 40):
+        pool.submit(evaluation(0, step, episodes=50))
+    assert given(pool) == ["EvaluationTask", "NoneType"]
+    pool.submit(episode(0, 1))
+    assert given(pool) == ["EvaluationTask", "EpisodeTask"]
+    done = collect(pool, [])
+    assert len(done) == 3
+
+
 def test_pending_are_those_that_are_not_taken_yet(pool: Pool) -> None:
     for task in TASKS:
         pool.submit(task)
@@ -648,7 +670,7 @@ td7.cli.main(sys.argv[1:])
 )
 def test_workers_end_with_a_killed_parent(tmp_path: Path, program: str, checkpoints: str) -> None:
     """Workers inherit standard output, so it ends only when the last of them has."""
-    command = ["train", "--env", "toys:Point-v0", "--steps", "1e6", "--workers", "3", "--quiet"]
+    command = ["train", "--env", "toys:Point-v0", "--steps", "2e6", "--workers", "3", "--quiet"]
     settings = {**SMALL, "random_steps": 1_000_000, "checkpoints": checkpoints}
     out = ["--out", str(tmp_path / "run"), "--seeds", "0-1"]
     process = python(program, *command, *out, "--set", *words(settings))

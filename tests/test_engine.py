@@ -440,25 +440,6 @@ def test_every_update_draws_fresh_numbers(
 
 @needs_gpu
 @pytest.mark.gpu
-def test_the_host_never_waits_for_updates() -> None:
-    """Nor for what surrounds them: rows, masks, noise, copies of targets, policies, metrics."""
-    engine = build("graph", "cuda")
-    run(engine, (3, 5, 8))  # compiled and captured
-    rows = np.zeros((7, LAYOUT.width), np.float32)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for wanted in ((40, 40, 40), (300, 0, 17)):
-            for m in range(3):
-                engine.replay.append(m, rows)
-            run(engine, wanted)
-            fetched = [engine.fetch_policy(0), engine.fetch_metrics(0)]
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert all(np.isfinite(fetch.value()).all() for fetch in fetched)
-
-
-@needs_gpu
-@pytest.mark.gpu
 def test_capturing_a_graph_changes_nothing() -> None:
     engine = build("graph", "cuda")
     before = tensors(engine)
@@ -538,6 +519,7 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
     The numbers are eighths: products of them lose nothing in TF32, and no value is nearly 0.
     """
     members, rows, depth, columns = sizes
+    torch.compiler.reset()  # every case compiles anew, and PyTorch counts
     kernels.load()
 
     def loss(x: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:

@@ -205,3 +205,31 @@ def test_a_listener_is_a_function(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"listener takes a function .* given a str"):
         td7.train(**GIVEN, steps=80, set=SMALL, out=str(out), listener="wandb")  # type: ignore[arg-type]
     assert not out.exists()
+
+
+def test_a_run_that_was_ended_early_is_evaluated_as_it_was(tmp_path: Path) -> None:
+    """Its last evaluation again, of a seed that is ahead of the others, too; kept ones likewise."""
+    path = tmp_path / "run"
+
+    def enough(table: str, rows: list[dict[str, Any]]) -> None:
+        if table == "evaluations" and any(row["step"] == 80 for row in rows):
+            raise StopIteration
+
+    given: dict[str, Any] = {**GIVEN, "set": SMALL, "steps": 400, "keep_policies": 40}
+    with pytest.raises(StopIteration):
+        td7.train(**given, out=str(path), listener=enough)
+    found = td7.Run(path).evaluations
+    steps = found.groupby("seed")["step"].max()
+    last = dict(zip(steps.index.tolist(), steps.tolist(), strict=True))
+    for seed, step in last.items():
+        expected = found.query(f"seed == {seed} and step == {step}")["return"]
+        kept_again = td7.evaluate(path / "policies" / str(step), seed=seed, episodes=3)
+        assert kept_again["return"].tolist() == expected.tolist()
+    behind, ahead = sorted(last, key=lambda seed: last[seed])
+    assert last[behind] < last[ahead] == 80
+    now, kept = (td7.load(where, ahead).flat for where in (path, path / "policies" / "80"))
+    assert now.tolist() == kept.tolist()  # it was stopped at once
+    again = td7.evaluate(path, seed=ahead, episodes=3)["return"]
+    assert again.tolist() == found.query(f"seed == {ahead} and step == 80")["return"].tolist()
+    with pytest.raises(InputError, match=f"has no policy of seed {behind}, which did not come so"):
+        td7.evaluate(path / "policies" / "80", seed=behind)

@@ -778,6 +778,19 @@ def test_latex_escapes() -> None:
     assert formats.latex("zs'a'") == "zs'a'"
 
 
+def test_long_words_are_wrapped(tmp_path: Path) -> None:
+    """Else a table's other columns are beyond the window."""
+    changed = {"batch_size": 16, "random_steps": 300, "hidden_dim": 16}
+    for name, own in (("td7", {}), ("changed", changed)):
+        write_run(tmp_path / name, pair(1000), changed=own)
+    found = report.read([tmp_path])
+    made = page.page(found.findings, found.tables)
+    label = "TD7, batch_size=16, random_steps=300, hidden_dim=16"
+    assert f'<th scope="row" class="words long">{label}</th>' in made
+    assert f'<td class="words long">{label}</td>' in made  # of every run
+    assert '<th scope="row" class="words">TD7</th>' in made
+
+
 # -- figures -------------------------------------------------------------------------------------
 
 
@@ -864,6 +877,62 @@ def test_single_seeds_and_shares(found: report.Report) -> None:
     lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
     # No SALE goes from 1 to 9000 in two steps, TD7 comes to 10000.
     assert lines["No SALE"] == pytest.approx([1e-4, 0.45005, 0.9])
+
+
+def _marks(axes: Any) -> list[tuple[str, list[float]]]:
+    return [(line.get_marker(), line.get_xdata().tolist()) for line in axes.lines]
+
+
+def test_a_curve_of_one_point_is_marked(tmp_path: Path) -> None:
+    """And its interval drawn: a line of one point shows nothing."""
+    values = {0: [math.nan, math.nan, 900.0], 1: [math.nan, math.nan, 1100.0]}
+    write_run(tmp_path / "ex", pair(1), variant="extrapolation/No clipping, 1M", values=values)
+    write_run(tmp_path / "td3", pair(8), variant="checkpoints/TD3", algorithm="td3")
+    begun = {0: [900.0], 1: [1100.0]}
+    write_run(tmp_path / "td7", begun, variant="checkpoints/TD7", steps=1_000_000)
+    drawn = dict(figures.figures(report.read([tmp_path]).findings.studies, []))
+    returns, estimates = drawn["extrapolation-values"].axes
+    steps = [0, 500, 1000]
+    assert _marks(returns) == [("None", steps)] * 2
+    assert _marks(estimates) == [("o", steps)] * 2
+    assert estimates.get_xlim() == returns.get_xlim()
+    (axes,) = drawn["checkpoints-curves"].axes
+    assert sorted(_marks(axes)) == [("None", steps), ("o", [0])]
+    edges = [band.get_linewidth().tolist() for band in axes.collections]
+    assert sorted(edges) == [[0], [4]]
+    (axes,) = drawn["checkpoints-seeds"].axes
+    assert _marks(axes) == [("o", [0])] * 2
+    evaluations = pd.DataFrame({"step": [0, 0], "seed": [0, 1], "return": [900, 1100]})
+    (axes,) = figures.learning_curve(evaluations, "td7 on Ant-v4", "environment steps").axes
+    assert _marks(axes) == [("o", [0])] * 3
+
+
+def test_drops_say_within_what(tmp_path: Path) -> None:
+    """A panel a task and window that there is; on the page from 0 %, also where all are 0."""
+    for env, evaluations in (("Hopper-v4", 21), ("Ant-v4", 41)):
+        returns = {0: [100.0] * evaluations}
+        write_run(tmp_path / env, returns, variant="checkpoints/TD7", env=env, every=5000)
+    found = report.read([tmp_path])
+    axes = dict(figures.figures(found.findings.studies, found.tables))["checkpoints-drops"].axes
+    words = [one.get_xlabel().partition("\n")[2] for one in axes]
+    assert words == ["within 1 evaluation"] * 2 + ["within 5 evaluations"]
+    (study,) = page.data(found.findings, found.tables)["studies"]
+    titles = [f"{one.get_title()}, {word}" for one, word in zip(axes, words, strict=True)]
+    assert [drop["title"] for drop in study["drops"]] == titles
+    assert {(drop["lowest"], drop["highest"]) for drop in study["drops"]} == {(0, 100)}
+
+
+def test_a_high_legend_leaves_the_panels_their_height(tmp_path: Path) -> None:
+    heights = []
+    for rows in (1, 6):
+        for i in range(rows):
+            changed = {"batch_size": i + 1, "random_steps": 300, "hidden_dim": 16, "discount": 0.5}
+            write_run(tmp_path / f"{rows}/{i}", pair(1000), changed=changed)
+        found = report.read([tmp_path / str(rows)])
+        drawn = dict(figures.figures(found.findings.studies, []))["online-curves"]
+        drawn.canvas.draw()
+        heights.append(drawn.axes[0].get_window_extent().height)
+    assert heights[1] == pytest.approx(heights[0], rel=0.15)
 
 
 def test_a_single_runs_picture() -> None:

@@ -14,11 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import td7
 import toys
-from td7 import launching, planning
+from td7 import launching, planning, report
 from td7.cli import main
 from td7.errors import InputError
 from td7.planning import Planned, Request, State, fraction, plan, seconds_left, state
@@ -87,6 +89,33 @@ def test_a_dry_run_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "0 of 2 runs are done" in out
     assert "zs'a'" in out
     assert not (tmp_path / "study").exists()
+
+
+def test_seeds_may_be_divided_among_runs(tmp_path: Path, finished: Path) -> None:
+    """As for a core each. They are the same, and one row in a report."""
+    out = tmp_path / "study"
+    assert main(words(out, "--seeds-each", "1", "--at-once", "2", rows=("TD3",))) == 0
+    names = [str(f.relative_to(out)) for f in folders(out)]
+    assert names == [f"01-TD3/toys_Point-v0--seeds-{seed}-{seed}" for seed in (0, 1)]
+    apart = pd.concat([td7.Run(folder).evaluations for folder in folders(out)])
+    together = td7.Run(finished / "01-TD3" / "toys_Point-v0").evaluations
+    assert apart["seed"].tolist() == [0] * 4 + [1] * 4
+    expected = together.sort_values(["seed", "step"])["return"]
+    np.testing.assert_allclose(apart["return"], expected, rtol=1e-4)
+    (result,) = report.read([out]).findings.results
+    assert result.seeds == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("each", "shares"),
+    [(0, [()]), (2, [(3, 4), (7, 8), (9,)]), (3, [(3, 4, 7), (8, 9)]), (5, [()]), (9, [()])],
+)
+def test_which_seeds_a_run_has(each: int, shares: list[tuple[int, ...]], tmp_path: Path) -> None:
+    given = replace(request(seeds=(3, 4, 7, 8, 9)), seeds_each=each)
+    found = plan(given, tmp_path, Path())
+    assert [run.options["seeds"] for run in found] == [own or (3, 4, 7, 8, 9) for own in shares]
+    own = [f"--seeds-{own[0]}-{own[-1]}" if own else "" for own in shares]
+    assert [run.folder.name for run in found] == [f"toys_Point-v0{which}" for which in own]
 
 
 def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:

@@ -28,6 +28,7 @@ from td7.engine import PRIORITIES, Engine
 from td7.environments import describe
 from td7.errors import InputError, RunError
 from td7.progress import LineProgress, LiveProgress, MemberStatus, QuietProgress, Status, duration
+from td7.results import read_run
 from td7.training import RunConfig, Training, check_same
 from td7.types import Task
 
@@ -560,23 +561,48 @@ def test_config_json_tells_where_a_run_comes_from(longer: Path) -> None:
 
 
 def test_quiet_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    train(tmp_path / "run", steps=20)
+    train(tmp_path / "run", steps=40)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_without_its_end_is_unfinished(tmp_path: Path) -> None:
+    """Also where nothing is missing of what is evaluated: minutes would be of fewer steps."""
+    run = train(tmp_path / "run", steps=50, evaluate_every=40)
+    whole = read_run(run.path)
+    assert whole.finished
+    assert whole.seconds is not None
+    (run.path / "finished.json").unlink()
+    stopped = read_run(run.path)
+    assert not stopped.finished
+    assert stopped.seconds is None
+    assert "unfinished: at 40 of 50 steps" in stopped.notes
+
+
+def test_a_run_that_trains_nothing_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A quiet one, too: the paper's random steps are more than a short run has."""
+    train(tmp_path / "run", steps=20)
+    told = "nothing is trained: all 20 steps are random, as random_steps=30\n"
+    assert capfd.readouterr() == ("", told)
 
 
 def test_without_a_terminal_progress_is_lines_on_stderr(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = train(tmp_path / "run", steps=20, seeds="0,5", quiet=False)
+    options: dict[str, Any] = {"steps": 40, "evaluate_every": 30, "seeds": "0,5", "quiet": False}
+    run = train(tmp_path / "run", **options)
     out, err = capfd.readouterr()
     assert out == ""
-    first, last = err.splitlines()
+    first, second, last = err.splitlines()
     assert "toys:Point-v0" in first
-    assert "seeds 0,5, 20 steps (all at random: nothing is trained before random_steps)" in first
+    assert "seeds 0,5, 40 steps, cpu, replay 0." in first
+    assert " MB on cpu" in first
     assert str(run.path) in first
+    assert second == "the last evaluation is at 30 steps, since --evaluate-every is 30"
     assert last.startswith("100%")
-    mean = run.evaluations.query("seed == 5 and step == 0")["return"].mean()
-    assert f"[5] 20 steps, evaluation {mean:,.1f}" in last
+    mean = run.evaluations.query("seed == 5 and step == 30")["return"].mean()
+    assert f"[5] 40 steps, evaluation {mean:,.1f}" in last
 
 
 def status(

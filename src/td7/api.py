@@ -542,8 +542,10 @@ def _trained(
     else:
         has_checkpoints = config.online.checkpoint_rule is not None
         loop = AsynchronousTraining if has_checkpoints else LockstepTraining
-    _announce(config, spec, path, dataset, shown)
+    announce = partial(_announce, config, spec, path, dataset, shown)
     try:
+        if not resumed:  # before anything is taken; what is resumed may yet be refused
+            announce()
         training = loop(
             config,
             spec,
@@ -560,10 +562,9 @@ def _trained(
             if now != record:
                 runs.write_config(path, now)
             begun = min(member.steps for member in training.members)
-            if begun:
-                shown.say(f"going on from {begun:,} {config.counted}")
-            elif resumed and not training.snapshots.exist():
-                shown.say("starting anew, as there is no snapshot")
+            has_snapshot = training.snapshots.exist()
+            if resumed:
+                announce(f"{begun:,} on" if has_snapshot else "the start, as there is no snapshot")
             if runs.finished_steps(path) == config.steps:
                 shown.say("it was finished already: nothing is left to train")
             training.run()
@@ -579,9 +580,14 @@ def _trained(
 
 
 def _announce(
-    config: "RunConfig", spec: TaskSpec, path: Path, dataset: "Dataset | None", shown: "Progress"
+    config: "RunConfig",
+    spec: TaskSpec,
+    path: Path,
+    dataset: "Dataset | None",
+    shown: "Progress",
+    since: str = "",
 ) -> None:
-    """What a run will do and take, before it takes it."""
+    """What a run does, and what it takes."""
     from td7.replay import required_bytes
 
     where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
@@ -593,7 +599,8 @@ def _announce(
     replay = f"{taken / 1e9:.2f} GB" if taken >= 1e8 else f"{taken / 1e6:.1f} MB"
     shown.say(
         f"{config.variant or config.algorithm} on {where}, seeds {seeds}, {config.steps:,} "
-        f"{counted}, {config.device}, replay {replay} on {config.replay_device} → {path}"
+        f"{counted}{since and ' from '}{since}, {config.device}, replay {replay} on "
+        f"{config.replay_device} → {path}"
     )
     if dataset is None and config.steps <= config.online.random_steps:
         shown.warn(

@@ -9,10 +9,13 @@ And steps a second of real training runs, with everything in them.
 import os
 import platform
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,14 @@ from td7.algorithms import algorithm
 from td7.algorithms.td7 import TD7Config
 from td7.engine import NOISE_BLOCK, Engine
 from td7.plain import PlainTD7
+from td7.processes import end, own_cores, start
 from td7.progress import Progress, QuietProgress, Status
 from td7.replay import Replay
 from td7.runs import versions
 from td7.types import Float32, RowLayout, TaskSpec
 
 SAMPLING = "sampling"  # among engines: no update, but what prioritised replay takes of one
+PROCESSES = "processes"  # compiled, on a CPU: seeds divided among processes, a core each
 ROUND = 10  # updates timed at once; rounds of all candidates take turns
 # Draws timed at once, each of other rows. They are short, and the first call after other work takes
 # ten times as long, as the interpreter comes back into the caches: an update's share, not theirs.
@@ -83,11 +88,12 @@ def measure(
             makers[reference, 1] = partial(peers.updates, name, spec, data, device, ROUND)
         for count in seeds:
             for mode in engines:
-                makers[mode, count] = (
-                    partial(_sampling, name, spec, count, data, device)
-                    if mode == SAMPLING
-                    else partial(_engine, name, mode, spec, count, data, device, say, ROUND)
-                )
+                own = {
+                    SAMPLING: partial(_sampling, name, spec, count, data, device),
+                    PROCESSES: partial(_processes, name, "compiled", spec, count, capacity),
+                }
+                updates = partial(_engine, name, mode, spec, count, data, device, say, ROUND)
+                makers[mode, count] = own.get(mode, updates)
         candidates: dict[tuple[str, int], tuple[Callable[[], None], float]] = {}
         for (mode, count), make in makers.items():
             begin = time.perf_counter()
@@ -252,6 +258,35 @@ def _sampling(
             draw_and_write(u, new)
 
     return run
+
+
+def _processes(name: str, mode: str, spec: TaskSpec, count: int, rows: int) -> Callable[[], None]:
+    """A process a core, each with its share of the seeds."""
+    cores = min(count, len(own_cores()))
+    shares = {i: len(range(i, count, cores)) for i in range(cores)}
+    given = {f"td7-bench-{i}": (name, mode, spec, share, rows) for i, share in shares.items()}
+    workers = start(_update_when_asked, given)
+
+    def run() -> None:
+        for worker in workers:
+            worker.connection.send(None)
+        for worker in workers:
+            worker.connection.recv()
+
+    weakref.finalize(run, end, workers)
+    return run
+
+
+def _update_when_asked(
+    connection: Connection, name: str, mode: str, spec: TaskSpec, count: int, rows: int
+) -> None:
+    torch.set_num_threads(1)
+    run = _engine(name, mode, spec, count, made_up(spec, rows), "cpu", lambda _: None, ROUND)
+    with suppress(EOFError):  # whoever asks is gone
+        while True:
+            connection.recv()
+            run()
+            connection.send(None)
 
 
 def _wait(device: str) -> None:

@@ -20,6 +20,7 @@ from td7.hardware import WORTH_COMPILING, choose_device, choose_engine, choose_w
 from td7.types import Task
 
 Say = Callable[[str], None]
+NO_ENGINES = (bench.SAMPLING, bench.PROCESSES)  # named among them, but not `td7 train`'s
 
 
 def measure(
@@ -45,10 +46,12 @@ def measure(
     if twice:
         raise InputError(f"device {twice[0]} is given twice")
     for engine in engines:
-        one_of("engine", engine, ("auto", *MODES, bench.SAMPLING))
+        one_of("engine", engine, ("auto", *MODES, *NO_ENGINES))
+    if bench.PROCESSES in engines and "cuda" in devices:
+        raise InputError("engine processes is for a CPU; a GPU has all seeds in one process")
     chosen = {
         device: [
-            e if e == bench.SAMPLING else choose_engine(e, device, WORTH_COMPILING)
+            e if e in NO_ENGINES else choose_engine(e, device, WORTH_COMPILING)
             for e in engines or ("eager", "auto")
         ]
         for device in devices
@@ -85,7 +88,7 @@ def measure(
         write_json(file, data)  # at once, as it may be stopped
     runs = []
     for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
-        for engine in (e for e in chosen[device] if e != bench.SAMPLING):
+        for engine in (e for e in chosen[device] if e not in NO_ENGINES):
             try:
                 runs.append(whole_run(name, task, count, steps, device, engine, say))
             except Stopped as stop:

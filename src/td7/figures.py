@@ -5,7 +5,7 @@ A label has the same colour and line style in every figure; styles alone tell li
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -186,6 +186,8 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
             found.setdefault(wrapped(label), handle)
     widest = max(len(line) for label in found for line in label.split("\n"))
     columns = max(1, min(len(found), int(figure.get_figwidth() // (0.6 + 0.08 * widest))))
+    # Else a high legend takes its height from the panels, which have room for two lines of it.
+    figure.set_figheight(figure.get_figheight() + 0.2 * max(0, _high(list(found), columns) - 2))
     figure.legend(
         list(found.values()),
         list(found),
@@ -195,6 +197,12 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
         fontsize=9,
         handlelength=3,
     )
+
+
+def _high(labels: Sequence[str], columns: int) -> int:
+    """Lines of a legend's longest column; the first columns have one label more."""
+    columns_of = np.array_split([label.count("\n") + 1 for label in labels], columns)
+    return max(int(lines.sum()) for lines in columns_of)
 
 
 def _units(axes: Any, highest: float, counted: str) -> float:
@@ -211,6 +219,12 @@ def _lines(style_: Style) -> dict[str, Any]:
     return {"color": style_.colour, "linewidth": 1.5, **pattern}
 
 
+def _dot(values: ArrayLike) -> dict[str, Any]:
+    """A mark for a curve of a single point, of which a line shows nothing."""
+    alone = np.isfinite(np.asarray(values)).sum() == 1
+    return {"marker": "o", "markersize": 4, "clip_on": False} if alone else {}
+
+
 def _spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The paper's interval of every evaluation, over seeds; of one seed none."""
     several = len(values) > 1
@@ -223,9 +237,10 @@ def _band(
 ) -> None:
     """A row's line, and what is as wide as its interval to both sides, where it has one."""
     middle, half = np.asarray(mean), np.asarray(wide)
-    axes.plot(x, middle, label=label, **_lines(look))
+    axes.plot(x, middle, label=label, **_lines(look), **_dot(middle))
     if np.isfinite(half).all():
-        axes.fill_between(x, middle - half, middle + half, color=look.colour, alpha=0.15, lw=0)
+        edge = 4 if middle.size == 1 else 0  # points: what has no width is its edge
+        axes.fill_between(x, middle - half, middle + half, color=look.colour, alpha=0.15, lw=edge)
 
 
 def curves(study: str, results: Sequence[Result], window: int, *, by_time: bool = False) -> Any:
@@ -263,12 +278,14 @@ def learning_curve(evaluations: pd.DataFrame, title: str, counted: str) -> Any:
     _plain(axes)
     for seed, curve in by_seed.items():
         known_ = curve.dropna()
-        axes.plot(known_.index, known_, linewidth=1, alpha=0.55, label=f"seed {seed}")
+        look = {"linewidth": 1, "alpha": 0.55, **_dot(known_)}
+        axes.plot(known_.index, known_, label=f"seed {seed}", **look)
     common = by_seed.dropna()
     if by_seed.shape[1] > 1 and len(common):
         mean, wide = common.mean(axis=1), _spread(common.to_numpy().T)
         axes.fill_between(common.index, mean - wide, mean + wide, color="black", alpha=0.12, lw=0)
-        axes.plot(common.index, mean, color="black", linewidth=2, label="mean ± 1.96 sd/√n")
+        look = {"color": "black", "linewidth": 2, **_dot(mean)}
+        axes.plot(common.index, mean, label="mean ± 1.96 sd/√n", **look)
     axes.set(title=title, xlabel=counted, ylabel="evaluation return")
     axes.margins(x=0.01)
     axes.legend(frameon=False, fontsize="small", ncols=2)
@@ -297,7 +314,8 @@ def seed_curves(study: str, results: Sequence[Result], window: int) -> Any | Non
             look = {**_lines(look_of(result)), "linewidth": 0.8}
             x = np.array(result.curves.steps) / unit
             for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
-                one.plot(x, values, label=result.label if i == 0 else None, **look)
+                label = result.label if i == 0 else None
+                one.plot(x, values, label=label, **look, **_dot(values))
         _titled(one, own[0].title)
     for one in axes[:: _columns(len(axes))]:
         one.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
@@ -373,8 +391,9 @@ def extrapolation(study: str, results: Sequence[Result], window: int) -> Any | N
             continue
         band, column = divmod(i, 6)
         top = figure.add_subplot(2 * bands, columns, 2 * band * columns + column + 1)
-        low = figure.add_subplot(2 * bands, columns, (2 * band + 1) * columns + column + 1)
-        look = look_of(result)
+        number = (2 * band + 1) * columns + column + 1
+        low = figure.add_subplot(2 * bands, columns, number, sharex=top)
+        look = {"color": look_of(result).colour, "lw": 0.8, "alpha": 0.7}
         for axes, values, word in (
             (top, smoothed(result.curves.values, window), "return"),
             (low, result.values, "value estimate"),
@@ -382,9 +401,7 @@ def extrapolation(study: str, results: Sequence[Result], window: int) -> Any | N
             _plain(axes)
             unit = _units(axes, float(result.last or 0), result.counted)
             for row in values:
-                axes.plot(
-                    np.array(result.curves.steps) / unit, row, color=look.colour, lw=0.8, alpha=0.7
-                )
+                axes.plot(np.array(result.curves.steps) / unit, row, **look, **_dot(row))
             if column == 0:
                 axes.set_ylabel(word, fontsize=9)
         top.set_xlabel("")
@@ -486,6 +503,10 @@ def speed_bars(table: Table) -> Any:
     return figure
 
 
+def within_words(within: int) -> str:
+    return f"within {within} evaluation{'s' * (within > 1)}"
+
+
 def drops_figure(study: str, results: Sequence[Result]) -> Any:
     """One panel a task and window: how many evaluations are followed by a drop, by its size."""
     by_place: dict[str, list[tuple[Result, Mapping[int, Sequence[float]]]]] = {}
@@ -493,16 +514,19 @@ def drops_figure(study: str, results: Sequence[Result]) -> Any:
         found = drop_shares(result, DROPS, [])
         if found:
             by_place.setdefault(result.place, []).append((result, found))
-    windows = [w for w in DROP_WINDOWS if any(w in f for own in by_place.values() for _, f in own)]
-    figure, axes = _panels(len(by_place) * len(windows))
-    pairs = [(own, within) for within in windows for own in by_place.values()]
+    pairs = [
+        (own, within)
+        for within, own in product(DROP_WINDOWS, by_place.values())
+        if any(within in shares for _, shares in own)
+    ]
+    figure, axes = _panels(len(pairs))
     for one, (own, within) in zip(axes, pairs, strict=True):
         for result, shares in own:
             if within in shares:
                 look = _lines(look_of(result))
                 one.plot(DROPS, shares[within], label=result.label, **look)
         _titled(one, own[0][0].title)
-        one.set_xlabel(f"drop of more than … % within {within}", fontsize=8)
+        one.set_xlabel(f"drop of more than … %\n{within_words(within)}", fontsize=8)
         one.set_ylim(-3, 103)
     for one in axes[:: _columns(len(axes))]:
         one.set_ylabel("% of evaluations", fontsize=9)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from td7.figures import DRAWN, DROPS, MOST_BARS, look_of, window_of
+from td7.figures import DRAWN, DROPS, MOST_BARS, look_of, window_of, within_words
 from td7.formats import as_csv
 from td7.results import VIDEOS, Findings, Result, known, machine_of
 from td7.statistics import Aligned
@@ -22,6 +22,7 @@ from td7.tables import DROP_WINDOWS, Table, drop_shares
 TITLE = "TD7: results beside the paper's"
 MANY_NOTES = 20
 MANY_LINES = 30
+LONGEST_WORDS = 36  # characters of a cell in one line
 
 
 def page(findings: Findings, tables: Sequence[Table]) -> str:
@@ -116,12 +117,14 @@ def _drops(results: Sequence[Result]) -> list[dict[str, Any]]:
     """A line a run and window: percent of evaluations, by how much lower one is that follows."""
     shares = {result: drop_shares(result, DROPS, []) or {} for result in results}
     words = {"quantity": "% of evaluations", "counted": "% lower or more", "raw": True}
+    ends = {"lowest": 0, "highest": 100}  # of the axis: panels side by side can be compared
     found = []
     for within, result in product(DROP_WINDOWS, results):
         if within in shares[result]:
-            place = f"{result.title}, within {within}"
+            place = f"{result.title}, {within_words(within)}"
             curves = Aligned((0,), DROPS, np.array([shares[result][within]]), ())
-            found.append({**_line(result, curves), **words, "place": place, "title": place})
+            named = {"place": place, "title": place}
+            found.append({**_line(result, curves), **words, **ends, **named})
     return found
 
 
@@ -191,7 +194,7 @@ def _table(table: Table) -> str:
         for i, cell in enumerate(line):
             text = html.escape(cell.text)
             text = f"<strong>{text}</strong>" if cell.bold else text
-            kind = ' class="words"' if wordy[i] else ""
+            kind = _class(cell.text) if wordy[i] else ""
             is_name = table.header[i] == "row"
             cells.append(
                 f'<th scope="row"{kind}>{text}</th>' if is_name else f"<td{kind}>{text}</td>"
@@ -213,6 +216,11 @@ def _table(table: Table) -> str:
         f'<h3 id="{name}-title">{html.escape(table.title)}</h3>\n'
         f'<p id="{name}-caption" class="faint">{html.escape(table.caption)}</p>\n' + body
     )
+
+
+def _class(text: str) -> str:
+    """Of a cell of words: long ones are wrapped, so that there is room for other columns."""
+    return f' class="words{" long" * (len(text) > LONGEST_WORDS)}"'
 
 
 def _is_number(text: str) -> bool:
@@ -239,7 +247,7 @@ def _every_run(findings: Findings) -> str:
     columns = ("study", "row", "place", "seeds", "steps", "state", "hours", "started", "command")
     heads = "".join(f'<th scope="col" class="words">{word}</th>' for word in columns)
     rows = "\n".join(
-        "<tr>" + "".join(f'<td class="words">{html.escape(w)}</td>' for w in _run(r)) + "</tr>"
+        "<tr>" + "".join(f"<td{_class(w)}>{html.escape(w)}</td>" for w in _run(r)) + "</tr>"
         for r in findings.results
     )
     return (

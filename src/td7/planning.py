@@ -2,6 +2,7 @@
 
 OUT/study.json           what was asked for
 OUT/ROW/TASK/            a run folder: one row on one task, its seeds stacked
+OUT/ROW/TASK--seeds-A-B/ the same of some of the seeds, where they are divided among runs
 OUT/failed.json          runs that failed, with their errors; they are tried again
 OUT/logs/ROW--TASK.log   what a run said
 """
@@ -34,6 +35,7 @@ class Request:
     tasks: tuple[str, ...] = ()  # ids of tasks, or with given data ids and paths of datasets
     steps: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)  # others of `td7.train`
+    seeds_each: int = 0  # of a run; 0: all
 
 
 class State(Enum):
@@ -74,7 +76,6 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
         if request.rows and row.label not in request.rows:
             continue
         for where, options in _places(chosen, request.tasks, datasets):
-            folder = _row_folder(out, number, row.label) / _slug(where)
             given = {
                 **request.options,
                 **options,
@@ -82,7 +83,10 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
                 "steps": steps,
                 "set": _settings(row, request.options.get("set", {})),
             }
-            found.append(Planned(row.label, row.algorithm, where, folder, given))
+            for which, seeds in _shares(request):
+                folder = _row_folder(out, number, row.label) / f"{_slug(where)}{which}"
+                own = {**given, **seeds}
+                found.append(Planned(row.label, row.algorithm, where, folder, own))
     _check_names(request.options.get("set", {}), {run.algorithm for run in found})
     unknown_rows = [label for label in request.rows if label not in chosen.rows]
     if unknown_rows:
@@ -90,6 +94,15 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
         raise unknown(f"row of {chosen.name}", unknown_rows[0], names, shown=len(names))
     _check_folders(found)
     return found
+
+
+def _shares(request: Request) -> list[tuple[str, dict[str, Any]]]:
+    """Which seeds each run of a row on a task has: what its folder's name says, and the option."""
+    seeds, each = request.options.get("seeds", ()), request.seeds_each
+    if not 0 < each < len(seeds):
+        return [("", {})]
+    shares = (seeds[i : i + each] for i in range(0, len(seeds), each))
+    return [(f"--seeds-{own[0]}-{own[-1]}", {"seeds": own}) for own in shares]
 
 
 def _row_folder(out: Path, number: int, label: str) -> Path:

@@ -74,6 +74,12 @@ class StudyOptions:
     engine: str = hyper("auto", "how updates run", group="Hardware")
     workers: str = hyper("auto", "processes that play episodes, a run", group="Hardware")
     at_once: int = hyper(1, "runs at the same time on this machine", group="Hardware", at_least=1)
+    seeds_each: int = hyper(
+        0,
+        "seeds of a run; 0: all. On a CPU runs of some beside each other are faster",
+        group="Hardware",
+        at_least=0,
+    )
     backend: str = hyper("local", "where runs are: local, or ray for a cluster", group="Hardware")
     address: str = hyper(
         "", "of the Ray cluster, e.g. auto (one of this machine alone)", group="Ray"
@@ -179,6 +185,7 @@ def planned(options: StudyOptions) -> Plan:
             "workers": options.workers,
             "set": dict(options.set if isinstance(options.set, Mapping) else named(options.set)),
         },
+        options.seeds_each,
     )
     runs = planning.plan(request, options.folder, Path(options.datasets))
     for task in dict.fromkeys(run.where for run in runs if "env" in run.options):

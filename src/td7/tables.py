@@ -298,7 +298,8 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     records: list[Mapping[str, Value]] = []
     lines = []
     theirs = paper.steps(study.table)
-    for step, (suite, own_results) in product(steps_shown(study, results), suites(results).items()):
+    steps = [step for step in steps_shown(study, results) if step]  # at 0 nobody has learned
+    for step, (suite, own_results) in product(steps, suites(results).items()):
         by_row = _by_row(own_results, step)
         if reference not in by_row:
             if by_row:
@@ -415,7 +416,8 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
     has_baseline = BASELINE in study.rows
     records: list[Mapping[str, Value]] = []
     lines = []
-    for step, (suite, own_results) in product(steps_shown(study, results), suites(results).items()):
+    steps = [step for step in steps_shown(study, results) if step]  # at 0 nobody has learned
+    for step, (suite, own_results) in product(steps, suites(results).items()):
         there = paper.printed(study.table, step)
         by_row = _by_row(own_results, step)
         # D4RL's scores are shares already.

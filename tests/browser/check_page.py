@@ -79,12 +79,39 @@ try {
   each.checked = true; change(each);
   outcome.estimates = read(other, "End");
   outcome.minutes = read(grids("runtime")["Learning curves over minutes"][0], "End");
-  outcome.drops = read(grids("checkpoints")["Drops"][0], "Home");
+  const ends = (panel) => {
+    const found = [...panel.querySelectorAll('text[text-anchor="end"]')].map(
+      (one) => Number(one.textContent));
+    return [Math.min(...found), Math.max(...found)];
+  };
+  const drops = grids("checkpoints")["Drops"];
+  outcome.drops = read(drops[0], "Home");
+  outcome.ends = drops.map(ends);
+  // A single evaluation: a mark for the mean, and for each of two seeds.
+  const once = document.querySelector('[data-curves="design"]');
+  const dots = () => once.querySelectorAll(".panel circle").length;
+  outcome.dots = [dots()];
+  const apart = once.querySelector('input[value="all"]');
+  apart.checked = true; change(apart);
+  outcome.dots.push(dots());
   const losses = document.querySelector('[data-bars="ablation-losses"] svg');
   outcome.losses = losses.getAttribute("aria-label");
   outcome.bars = document.querySelectorAll('[data-bars="ablation-losses"] rect').length;
   const speed = document.querySelector('[data-bars="runtime-speed"] svg');
   outcome.speed = speed.getAttribute("aria-label");
+  // Letters are as large as the style says, and every name is within its picture.
+  outcome.scales = [...document.querySelectorAll("[data-bars] svg")].map(
+    (one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width);
+  outcome.cut = [...document.querySelectorAll("[data-bars] text")].filter((one) => {
+    const box = one.getBBox(), { width, height } = one.ownerSVGElement.viewBox.baseVal;
+    return box.x < 0 || box.y < 0 || box.x + box.width > width || box.y + box.height > height;
+  }).map((one) => one.textContent);
+  outcome.names = [...document.querySelectorAll('[data-bars="runtime-speed"] .name')].map(
+    (one) => [...one.children].map((line) => line.textContent));
+  const times = document.getElementById("table-runtime-speed"), box_ = times.parentElement;
+  outcome.times = times.offsetWidth - box_.clientWidth;
+  box_.scrollLeft = 9999;
+  outcome.reached = times.getBoundingClientRect().right <= box_.getBoundingClientRect().right + 1;
   outcome.images = [...document.querySelectorAll(".videos img")].map((one) => one.naturalWidth);
   outcome.wide = document.documentElement.scrollWidth <= innerWidth;
   outcome.unnamed = [...document.querySelectorAll("input, select, button")].filter(
@@ -103,6 +130,7 @@ else for (const kind of ["loadedmetadata", "error"]) film.addEventListener(kind,
 }
 </script>"""
 
+LONG = "TD7, batch_size=16, random_steps=300, hidden_dim=8, exploration_noise=0.3, target_noise=0.4"
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 
 
@@ -138,12 +166,27 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env="HalfCheetah-v4",
         learned=(300, 50_000),
     )
+    write_run(
+        folder / "runs" / "long",
+        {0: [0.0, 1.0, 2.0]},
+        variant=f"runtime/{LONG}",
+        env="HalfCheetah-v4",
+    )
+    once = {0: [1.0], 1: [2.0]}
+    write_run(folder / "runs" / "once", once, variant="design/zs'a'", steps=1_000_000)
     late = [100.0, 40.0, 100.0, 100.0]  # one of three is followed by a lower one
     write_run(
         folder / "runs" / "checkpoints",
         {0: [100.0] * 17 + late},
         variant="checkpoints/TD7",
         env="Hopper-v4",
+        every=250_000,
+    )
+    write_run(  # never a lower one
+        folder / "runs" / "steady",
+        {0: [100.0] * 21},
+        variant="checkpoints/TD7",
+        env="Ant-v4",
         every=250_000,
     )
     report.write(report.read([folder / "runs"]), folder / "out", with_figures=False)
@@ -181,6 +224,14 @@ def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> No
     assert outcome["bars"] == 5  # ours of v4 and v5, the paper's, and the two of the legend
     assert re.findall(r"TD3, .. [\d.]+%", outcome["losses"]) == ["TD3, v4 50.0%", "TD3, v5 50.0%"]
     assert outcome["wide"] is True  # nothing but tables is wider than the window
+    assert outcome["ends"] == [[0, 100]] * 2  # also where all are 0
+    assert outcome["dots"] == [1, 2]
+    assert outcome["scales"] == pytest.approx([1] * len(outcome["scales"]))
+    assert outcome["cut"] == []
+    names = [" ".join(lines) for lines in outcome["names"]]
+    assert names == [f"{row}, HalfCheetah-v4, 1 seed on 2 cores" for row in ("TD7", LONG)]
+    assert outcome["reached"] is True
+    assert outcome["times"] <= 0 or width < 1200  # all columns are to be seen at once
     assert outcome["unnamed"] == 0
     assert "TD7 8,000" in outcome["label"]
     assert "TD3" not in outcome["label"]
@@ -196,12 +247,11 @@ def test_numbers_are_those_of_the_csv(written: Path) -> None:
     assert outcome["before"] == "Hopper-v4, 500,000 time steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
     assert outcome["tip"] == "500,000 time steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
     assert outcome["minutes"].endswith(", 100 minutes, all seeds together; TD7 2.0")
-    assert outcome["speed"].endswith(
-        "TD7, HalfCheetah-v4, 1 seed on 2 cores 100.0 min, paper 110.0 min"
-    )
+    first = "TD7, HalfCheetah-v4, 1 seed on 2 cores 100.0 min, paper 110.0 min; "
+    assert first in outcome["speed"]
     assert outcome["estimate"].endswith("1,000,000 time steps; No clipping, 1M 1,000 ± 196.0")
     assert outcome["estimates"].endswith("No clipping, 1M 900.0 · 1,100")
-    assert outcome["drops"] == "Hopper-v4, within 1, 0 % lower or more; TD7 33.3"
+    assert outcome["drops"] == "Hopper-v4, within 1 evaluation, 0 % lower or more; TD7 33.3"
     assert outcome["window"] == "1"  # too few evaluations to smooth
     # Over all three: 0, 2000 and 3900 or 4100 of TD3, whose means are 1967 and 2033.
     assert outcome["smoothed"].startswith("Hopper-v4, 1,000,000 time steps; TD3 2,000 ± 65.3")

@@ -7,7 +7,7 @@ const WIDTH = 360, HEIGHT = 230, LEFT = 50, RIGHT = 18, TOP = 8, BOTTOM = 34;
 
 function element(name, attributes, ...children) {
   const space = "http://www.w3.org/2000/svg";
-  const drawn = ["svg", "g", "path", "line", "text", "rect", "title", "desc"].includes(name);
+  const drawn = ["svg", "g", "path", "line", "circle", "text", "tspan", "rect", "title", "desc"].includes(name);
   const made = drawn ? document.createElementNS(space, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
   made.append(...children);
@@ -60,6 +60,12 @@ function summarise(seeds) {
 
 function path(xs, ys) { return xs.map((x, i) => `${i ? "L" : "M"}${x.toFixed(1)} ${ys[i].toFixed(1)}`).join(""); }
 
+// A curve; of a single point a mark, since a line shows nothing of it.
+function curve(xs, ys, look) {
+  return xs.length > 1 ? element("path", { ...look, fill: "none", d: path(xs, ys) })
+    : element("circle", { cx: xs[0], cy: ys[0], r: 3, fill: look.stroke, opacity: look.opacity ?? 1 });
+}
+
 class Panel {
   constructor(runs, place, host) {
     this.runs = runs.filter((run) => run.place === place);
@@ -99,6 +105,8 @@ class Panel {
     let low = ends.reduce((a, b) => Math.min(a, b), Infinity), high = ends.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!ends.length) { low = 0; high = 1; }
     if (low === high) { low -= 1; high += 1; }
+    low = this.runs[0].lowest ?? low;
+    high = this.runs[0].highest ?? high;
     this.right = this.steps.at(-1) || 1;
     this.x = (step) => LEFT + step / this.right * (WIDTH - LEFT - RIGHT);
     this.y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
@@ -117,19 +125,20 @@ class Panel {
     this.svg.append(element("text", { x: (WIDTH + LEFT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.counted));
     for (const run of this.drawn) {
       const xs = run.steps.map(this.x), colour = ink(run.colour);
-      const line = { fill: "none", stroke: colour, "stroke-dasharray": run.dashes.map((dash) => 1.6 * dash).join(" ") };
+      const line = { stroke: colour, "stroke-dasharray": run.dashes.map((dash) => 1.6 * dash).join(" ") };
       if (choice.seeds === "all") {
         for (const seed of run.seeds) {
-          this.svg.append(element("path", { ...line, d: path(xs, seed.map(this.y)), "stroke-width": 1, opacity: 0.7 }));
+          this.svg.append(curve(xs, seed.map(this.y), { ...line, "stroke-width": 1, opacity: 0.7 }));
         }
         continue;
       }
       const up = run.mean.map((mean, i) => this.y(mean + run.wide[i]));
       const down = run.mean.map((mean, i) => this.y(mean - run.wide[i]));
       const band = path(xs, up) + path([...xs].reverse(), down.reverse()).replace("M", "L") + "Z";
+      const edge = xs.length > 1 ? {} : { stroke: colour, "stroke-width": 6 }; // of what has no width
       this.svg.append(
-        element("path", { d: band, fill: colour, opacity: 0.16 }),
-        element("path", { ...line, d: path(xs, run.mean.map(this.y)), "stroke-width": 2 }));
+        element("path", { d: band, fill: colour, opacity: 0.16, ...edge }),
+        curve(xs, run.mean.map(this.y), { ...line, "stroke-width": 2 }));
     }
     this.cursor = element("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
     this.svg.append(this.cursor);
@@ -260,30 +269,42 @@ const BARS = {
   },
 };
 
-const LETTER = 6.6; // as wide as one gets, about, in the fonts that systems have
+const LETTER = 7.2, LINE = 14; // as wide and high as they get, about, in the fonts that systems have
+
+// Lines of at most so many characters, broken between words where that can be.
+function wrapped(text, most) {
+  return text.match(new RegExp(`\\S.{0,${most - 1}}(?=\\s|$)|\\S{${most}}`, "g")) ?? [];
+}
 
 function bars(table) {
   const host = document.querySelector(`[data-bars="${CSS.escape(table.name)}"]`);
   if (!host) return;
   const { title, unit, legends, groups } = BARS[table.kind](table.records);
   const said = (value) => `${tenth.format(value)}${unit}`;
-  const name = Math.max(190, 16 + LETTER * Math.max(...groups.map((group) => group.name.length)));
-  const width = name + 430, tall = 30, height = groups.length * tall + 44;
+  const longest = (texts) => LETTER * Math.max(...texts.map((text) => text.length));
+  // As wide as its box, so that letters are not scaled; names have less than half of it.
+  const width = host.clientWidth || 620, name = Math.min(16 + longest(groups.map((group) => group.name)), 0.45 * width);
+  const names = groups.map((group) => wrapped(group.name, Math.floor((name - 8) / LETTER)));
+  const tops = [6];
+  names.forEach((lines, i) => tops.push(tops[i] + Math.max(30, LINE * lines.length + 8)));
+  const bottom = tops.at(-1), height = bottom + 24 + 2 * LINE;
   const ends = groups.flatMap(({ here, there }) => [here, there].flatMap(([value, wide]) =>
     value === null ? [] : [value - (wide ?? 0), value + (wide ?? 0)]));
   const low = Math.min(0, ...ends), high = Math.max(1, ...ends);
-  const x = (value) => name + (value - low) / (high - low) * (width - name - 20);
+  const x = (value) => name + (value - low) / (high - low) * (width - name - 30);
   const label = groups.map((group) => `${group.name} ${said(group.here[0])}`
     + (group.there[0] === null ? "" : `, paper ${said(group.there[0])}`)).join("; ");
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: ${label}` });
-  for (const value of ticks(low, high, 5)) {
-    svg.append(element("line", { class: "axis", x1: x(value), x2: x(value), y1: 4, y2: height - 36 }),
-      element("text", { x: x(value), y: height - 22, "text-anchor": "middle" }, `${short(value)}${unit}`));
+  for (const value of ticks(low, high, Math.min(5, (width - name) / 90))) {
+    svg.append(element("line", { class: "axis", x1: x(value), x2: x(value), y1: 4, y2: bottom }),
+      element("text", { x: x(value), y: bottom + 14, "text-anchor": "middle" }, `${short(value)}${unit}`));
   }
   groups.forEach((group, i) => {
-    const top = 6 + i * tall;
-    svg.append(element("text", { class: "name", x: name - 8, y: top + 16, "text-anchor": "end" }, group.name));
-    for (const [[value, wide], y, fill] of [[group.here, top + 1, "var(--here)"], [group.there, top + 12, "var(--there)"]]) {
+    const middle = (tops[i] + tops[i + 1]) / 2, first = middle + 4 - LINE * (names[i].length - 1) / 2;
+    svg.append(element("text", { class: "name", "text-anchor": "end" },
+      ...names[i].map((text, line) => element("tspan", { x: name - 8, y: first + LINE * line }, text))));
+    const above = group.there[0] === null ? 5 : 11; // a bar without the paper's is in the middle
+    for (const [[value, wide], y, fill] of [[group.here, middle - above, "var(--here)"], [group.there, middle, "var(--there)"]]) {
       if (value === null) continue;
       svg.append(element("rect", { x: Math.min(x(0), x(value)), y, height: 10, width: Math.abs(x(value) - x(0)), style: `fill:${fill}` },
         element("title", {}, `${group.name}: ${said(value)}${wide === null ? "" : ` ± ${tenth.format(wide)}`}`)));
@@ -292,19 +313,21 @@ function bars(table) {
       }
     }
   });
-  const starts = [name, name + 30 + LETTER * legends[0].length];
+  const start = Math.max(0, Math.min(name, width - 15 - longest(legends)));
   legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1).forEach((text, i) => {
-    const fill = ["var(--here)", "var(--there)"][i];
-    svg.append(element("rect", { x: starts[i], y: height - 12, width: 10, height: 10, style: `fill:${fill}` }),
-      element("text", { x: starts[i] + 15, y: height - 3 }, text));
+    const fill = ["var(--here)", "var(--there)"][i], y = bottom + 22 + LINE * i;
+    svg.append(element("rect", { x: start, y, width: 10, height: 10, style: `fill:${fill}` }),
+      element("text", { x: start + 15, y: y + 9 }, text));
   });
   host.replaceChildren(svg);
 }
 
+function allBars() { data.tables.filter((table) => table.kind in BARS).forEach(bars); }
 function all() {
   data.studies.forEach(charts);
-  data.tables.filter((table) => table.kind in BARS).forEach(bars);
+  allBars();
 }
 all();
+addEventListener("resize", allBars);
 dark.addEventListener("change", all);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
