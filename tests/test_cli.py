@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -108,6 +109,18 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", *ENV, "--stps", "100"], "unknown option '--stps'; did you mean '--steps'?"),
         (["train", *ENV, "--step=5"], "unknown option '--step'; did you mean '--steps'?"),
         (["train", *ENV, "-s", "5"], "unknown option '-s'"),
+        (["train", *ENV, "--lr", "1e-3"], "unknown option '--lr'; allowed: "),
+        (["train", *ENV, "--engine", "fast"], "unknown engine 'fast'; allowed: "),
+        (["train", *ENV, "--learning-rate", "1e-3"], "--set learning_rate=…"),
+        (["train", *ENV, "--batch-size=5"], "--batch-size is a hyperparameter: --set batch_size=…"),
+        (["train", *ENV, "--batch_size=5"], "--batch_size is a hyperparameter: --set batch_size=…"),
+        (["train", *ENV, "--quantiles", "5"], "unknown option '--quantiles'; "),  # not of td7
+        (["train", "tqc", *ENV, "--quantiles", "5"], "is a hyperparameter: --set quantiles=…"),
+        (["train", "--quantiles", "5", "tqc", *ENV], "is a hyperparameter: --set quantiles=…"),
+        (["train", "--variant", "online/TQC", "--quantiles", "5"], "--set quantiles=…"),
+        (["study", "online", "--quantiles", "5"], "is a hyperparameter: --set quantiles=…"),
+        (["resume", "nowhere", "--quantiles", "5"], "--quantiles: a resumed run keeps its"),
+        (["evaluate", "nowhere", "--quantiles", "5"], "unknown option '--quantiles'; allowed: "),
         (["train", "td7", "td3", *ENV], "does not know what to do with 'td3'"),
         (["train", "td8", *ENV], "unknown algorithm 'td8'; did you mean 'td7'? allowed: td7"),
         (["train", "td77"], "unknown algorithm 'td77'; did you mean 'td7'?"),
@@ -140,7 +153,7 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", *ENV, "--workers", "two"], "workers takes a whole number, given 'two'"),
         (["train", *ENV, "--snapshot-every", "-1"], "snapshot_every=-1.0 must be at least 0"),
         (["train", *ENV, "--snapshot-every", "nan"], "snapshot_every takes a number, given 'nan'"),
-        (["train", *ENV, "--device", "gpu"], "unknown device 'gpu'"),
+        (["train", *ENV, "--device", "gpu"], "unknown device 'gpu'; allowed: "),
         (["train", *ENV, "--precision", "float16"], "unknown precision 'float16'"),
         (["train", *ENV, "--seeds", "3-1"], "seeds 3-1 runs backwards"),
         (["train", *ENV, "--seeds", "0,1,0"], "seed 0 is given twice"),
@@ -168,6 +181,9 @@ def everything(path: Path) -> dict[str, bytes]:
         (["resume", "nowhere", "--video", "a.mp4"], "unknown option '--video'"),
         (["evaluate"], "the following arguments are required: DIR"),
         (["evaluate", "nowhere"], "nowhere does not exist"),
+        (["evaluate", "a", "--import", "toy"], "--import: module 'toy' cannot be imported: Mod"),
+        (["resume", "a", "--import=toys", "--import=toy"], "--import: module 'toy' cannot be im"),
+        (["evaluate", "a", "--import", ""], "--import: module '' cannot be imported: ValueError"),
         (["evaluate", "a", "b"], "does not know what to do with 'b'"),
         (["list"], "the following arguments are required"),
         (["list", "algorithm"], "unknown list 'algorithm'; did you mean 'algorithms'?"),
@@ -197,9 +213,13 @@ def test_what_does_not_fit_is_one_line(
         raise error
 
     monkeypatch.setattr("td7.lockstep.LockstepTraining.__init__", too_large)
-    told = failing("train", "td3", *ENV, "--steps", "20", status=1)
+    given = ["--steps", "20", "--set", "random_steps=10", "--quiet"]
+    told = failing("train", "td3", *ENV, *given, status=1)
     assert told.startswith("out of memory (")
-    assert told.endswith("fewer seeds at once, smaller networks or a smaller replay take less")
+    assert "); fewer seeds at once, smaller networks or a smaller replay take less" in told
+    assert told.endswith("--replay-device cpu has a GPU's replay in the host's memory") == (
+        "CUDA" in str(error)
+    )
 
 
 def test_other_errors_are_not_hidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,13 +239,69 @@ def test_a_task_beside_the_user_is_found(folder: Path) -> None:
     script = "import sys; sys.path.remove(''); from td7.cli import main; sys.exit(main())"
     words = ["train", "td3", "--env", "plant_here:Plant-v0", "--steps", "15", "--quiet"]
     done = subprocess.run(
-        [sys.executable, "-c", script, *words, "--set", "random_steps=100"],
+        [sys.executable, "-c", script, *words, "--set", "random_steps=10"],
         capture_output=True,
         check=False,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, folder: Path) -> Iterator[Path]:
+    """A run whose task was registered by a script; `cart_here`, beside the user, does so, too."""
+    before = dict(gymnasium.registry)
+    gymnasium.register("Cart-v0", "toys:Point", max_episode_steps=10)
+    path = tmp_path / "run"
+    assert (
+        main(["train", "--env", "Cart-v0", *TINY, "--out", str(path), "--set", *words(SMALL)]) == 0
+    )
+    gymnasium.registry.pop("Cart-v0")
+    (folder / "cart_here.py").write_text(
+        "import gymnasium, toys\n\n\n"
+        "class Cart(toys.Point): pass\n\n\n"
+        "gymnasium.register('Cart-v0', Cart, max_episode_steps=10)\n"
+    )
+    yield path
+    sys.modules.pop("cart_here", None)
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["resume", "RUN", "--steps", "40", "--quiet"],
+        ["evaluate", "RUN", "--episodes", "1"],
+        ["dataset", "record", "--run", "RUN", "--kind", "expert", "--rows", "20"],
+        ["dataset", "record", "--run", "RUN", "--kind", "expert", "--rows", "20", "--workers", "1"],
+    ],
+)
+def test_a_task_of_a_script_is_imported(
+    words: list[str], scripted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its run names no module; the commands that make it need one, and say so."""
+    given = [word.replace("RUN", str(scripted)) for word in words]
+    capsys.readouterr()
+    assert main(given) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("td7: unknown task 'Cart-v0'; ")
+    assert told.endswith("; one's own: --import MODULE, which registers it")
+    assert "MODULE:ID" not in told
+    assert main([*given, "--import", "json", "--import", "cart_here"]) == 0
+
+
+def test_a_module_that_trains_when_it_is_imported_is_refused(
+    scripted: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script without a guard: it would train again."""
+    (folder / "script_here.py").write_text("import td7\ntd7.train(env='toys:Point-v0')\n")
+    capsys.readouterr()
+    assert main(["evaluate", str(scripted), "--import", "script_here"]) == 2
+    told = "td7: --import: module 'script_here' uses td7 when it is imported: put that under"
+    assert capsys.readouterr().err == f"{told} `if __name__ == '__main__':`\n"
+    assert not (folder / "runs").exists()
 
 
 def test_no_cuda_is_told(folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,10 +444,9 @@ def test_a_config_with_a_senseless_field(
     assert f"{run / 'config.json'} is damaged" in failing("resume", run)
 
 
-@pytest.mark.parametrize("field", ["seeds", "steps", "evaluate_every"])
-def test_evaluating_without_a_field(field: str, run: Path, failing: Says) -> None:
+def test_evaluating_without_seeds(run: Path, failing: Says) -> None:
     config = json.loads((run / "config.json").read_text())
-    del config[field]
+    del config["seeds"]
     (run / "config.json").write_text(json.dumps(config))
     assert f"{run / 'config.json'} is damaged" in failing("evaluate", run)
 
@@ -461,6 +536,7 @@ def test_bad_words_to_evaluate(
 
 def test_a_fault_while_running_is_status_1(folder: Path, failing: Says) -> None:
     given = [*ENV, "--steps", "50", "--quiet", "--seeds", "7", "--out", "run"]
+    given += ["--set", "random_steps=10"]
     told = failing("train", *given, "--env-kwargs", "fault=raise", "at=3", status=1)
     where = "seed 7, evaluation at step 0"
     fault = "the environment raised ValueError: the motor is on fire"
@@ -560,14 +636,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    out = said(capsys, "list", "algorithms")
-    assert "td7 " in out
-    assert "batch_size=256" in out
-    for name, algorithm in ALGORITHMS.items():
-        own = said(capsys, "list", "algorithms", name)
-        title, _, settings = own.partition("\n\n")
+    *lines, last = said(capsys, "list", "algorithms").strip().split("\n")
+    assert last == "`td7 list algorithms NAME` shows the hyperparameters of one."
+    titles = [line for line in lines if line]
+    for title, (name, algorithm) in zip(titles, ALGORITHMS.items(), strict=True):
         assert title.split(maxsplit=1) == [name, algorithm.summary]
-        assert settings in out
+        own, _, settings = said(capsys, "list", "algorithms", name).partition("\n\n")
+        assert own == title
+        assert settings.startswith(f"hyperparameters of {name}, for --set:\n")
         assert settings.strip() in said(capsys, "train", name, "--help")
     out = said(capsys, "list", "tasks")
     for task in PAPER_TASKS:
@@ -584,7 +660,7 @@ def test_train_shows_what_came_of_it(folder: Path, capsys: pytest.CaptureFixture
     assert "run/learning_curve.png" in out
     assert "td7 evaluate run" not in out  # this task draws no frames
     assert err.startswith(
-        "td7 on toys:Point-v0, seeds 0,1, 40 steps, cpu, replay 0.00 GB on cpu → run"
+        "td7 on toys:Point-v0, seeds 0,1, 40 steps, cpu, replay 0.0 MB on cpu → run"
     )
     assert (folder / "run" / "learning_curve.png").read_bytes()[1:4] == b"PNG"
     assert json.loads((folder / "run" / "config.json").read_text())["steps"] == 40
@@ -832,10 +908,7 @@ def test_bench_measures_on_each_device(
         (["--engines", "egaer"], "did you mean 'eager'"),
         (["--engines", "samplin"], "did you mean 'sampling'"),
         (["--seeds", "0"], "seeds=0 must be at least 1"),
-        (
-            ["--device", "cpu,gpu"],
-            "unknown device 'gpu'; did you mean 'cpu'? allowed: auto, cpu, cuda",
-        ),
+        (["--device", "cpu,gpu"], "unknown device 'gpu'; allowed: auto, cpu, cuda"),
         (["--device", "cpu,cpu"], "device cpu is given twice"),
         (["--device", "cpu", "--engines", "graph"], "engine graph needs a CUDA device"),
         (["--seconds", "soon"], "seconds takes a number"),

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -585,7 +586,8 @@ def test_an_unknown_task_names_the_nearest(id: str, nearest: str) -> None:
 def test_an_unknown_version_names_those_that_exist(id: str) -> None:
     message = refused(Task(id))
     assert message.startswith(f"unknown task version {id!r};")
-    assert message.endswith("allowed: HalfCheetah-v4, HalfCheetah-v5")
+    allowed = "allowed: HalfCheetah-v4, HalfCheetah-v5"
+    assert message.endswith(f"{allowed}; one's own: MODULE:ID, which imports MODULE")
 
 
 @pytest.mark.parametrize("id", ["", " ", "nonsense", "two\nlines", "Hopper-v4 "])
@@ -596,27 +598,46 @@ def test_nonsense_is_an_unknown_task(id: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("import td7_no_such_module", "No module named 'td7_no_such_module'"),
-        ("raise RuntimeError('two\\nlines')", "two lines"),
-        ("def", "invalid syntax"),
-        ("raise KeyError", "KeyError"),
-        ("import sys; sys.exit(3)", "3"),
+        (
+            "\nimport td7_no_such_module",
+            "ModuleNotFoundError at {}:2: No module named 'td7_no_such_module'",
+        ),
+        ("from td7.types import Nothing", "ImportError at {}:1: cannot import name 'Nothing'"),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError at {}:1: two lines"),
+        ("raise KeyError('k')", "KeyError at {}:1: 'k'"),
+        ("raise KeyError", "KeyError at {}:1"),
+        ("import json\n\njson.loads('{')", "JSONDecodeError at {}:3: Expecting property name"),
+        ("def", "SyntaxError: invalid syntax ({}, line 1)"),
+        ("import sys; sys.exit(3)", "SystemExit at {}:1: 3"),
     ],
 )
 def test_a_module_that_cannot_be_imported(
     text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The line is the user's own, also where a library raised."""
     (tmp_path / "td7_broken_module.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     message = refused(Task("td7_broken_module:Td7Test-v0"))
-    assert "module 'td7_broken_module' cannot be imported: " + told in message
+    told = told.replace("{}", "td7_broken_module.py")
+    assert f"module 'td7_broken_module' cannot be imported: {told}" in message
+    assert "current folder" not in message  # where it was found
 
 
 @pytest.mark.parametrize(
-    "id", ["td7_no_such_module:Hopper-v4", ".relative:Hopper-v4", ":Hopper-v4"]
+    ("module", "told"),
+    [
+        ("td7_no_such_module", "ModuleNotFoundError: No module named 'td7_no_such_module'"),
+        ("td7_no_such_module.tasks", "ModuleNotFoundError: No module named 'td7_no_such_module'"),
+        ("td7.no_such_module", "ModuleNotFoundError: No module named 'td7.no_such_module'"),
+        (".relative", "TypeError: "),
+        ("", "ValueError: Empty module name"),
+    ],
 )
-def test_a_module_that_does_not_exist(id: str) -> None:
-    assert "cannot be imported: " in refused(Task(id))
+def test_a_module_that_does_not_exist(module: str, told: str) -> None:
+    message = refused(Task(f"{module}:Hopper-v4"))
+    assert f"cannot be imported: {told}" in message
+    is_missing = told.startswith("ModuleNotFound")
+    assert message.endswith(" (it is looked for in the current folder, too)") == is_missing
 
 
 def test_a_missing_dependency(register: Register) -> None:
@@ -674,10 +695,10 @@ def test_action_bounds_must_be_finite_and_apart(
 @pytest.mark.parametrize(
     ("kwargs", "told"),
     [
-        ({"bogus": 1}, "got an unexpected keyword argument 'bogus'"),
-        ({"fails": "two\nlines"}, "two lines"),
+        ({"bogus": 1}, "TypeError: Tiny.__init__() got an unexpected keyword argument 'bogus'"),
+        ({"fails": "two\nlines"}, ": two lines"),
         ({"max_episode_steps": 0}, "Expect the `max_episode_steps` to be positive, actually: 0"),
-        ({"id": "Hopper-v4"}, "make() got multiple values for argument 'id'"),
+        ({"id": "Hopper-v4"}, "TypeError: make() got multiple values for argument 'id'"),
         ({"ends_at": np.zeros((3, 3)), "bogus": 1}, "unexpected keyword argument 'bogus'"),
     ],
 )
@@ -687,11 +708,21 @@ def test_bad_options(kwargs: dict[str, Any], told: str, register: Register) -> N
     assert message.endswith(told)
 
 
-def test_a_constructor_that_exits(register: Register) -> None:
-    def exits(**_: Any) -> Any:
-        raise SystemExit
-
-    assert refused(register(exits)).endswith("cannot be made: SystemExit")
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (lambda: sys.exit(3), "SystemExit at {}: 3"),
+        (lambda: 1 / 0, "ZeroDivisionError at {}: division by zero"),
+        (lambda: np.linalg.inv(np.zeros((2, 2))), "LinAlgError at {}: Singular matrix"),
+        (lambda: json.loads("3")[0], "TypeError at {}: 'int' object is not subscriptable"),
+    ],
+)
+def test_a_constructor_that_fails_tells_where(
+    broken: Callable[[], object], told: str, register: Register
+) -> None:
+    message = refused(register(lambda **_: broken()))
+    place = f"test_environments.py:{broken.__code__.co_firstlineno}"
+    assert f"'Td7Test0-v0' cannot be made: {told.format(place)}" in message
 
 
 def test_a_task_that_draws_nothing(register: Register) -> None:
@@ -702,4 +733,5 @@ def test_a_task_that_draws_nothing(register: Register) -> None:
             assert told.endswith("draws no frames: it has no 'rgb_array' render mode")
         assert "draws no frames: " in refused(register(Strict), render=True)
         broken = refused(Task(register(Strict).id, {"fails": "broken"}), render=True)
-        assert broken.endswith("cannot be made with {'fails': 'broken'}: broken")
+        assert "cannot be made with {'fails': 'broken'}: ValueError at " in broken
+        assert broken.endswith(": broken")

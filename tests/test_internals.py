@@ -183,7 +183,8 @@ def test_by_its_modules_name_the_example_is_known_everywhere(
     [
         (
             "nowhere:ddpg",
-            "algorithm 'nowhere:ddpg': module 'nowhere' cannot be imported: No module",
+            "algorithm 'nowhere:ddpg': module 'nowhere' cannot be imported: "
+            "ModuleNotFoundError: No module",
         ),
         ("json:td8", "unknown algorithm 'td8'; did you mean 'td7'?"),
     ],

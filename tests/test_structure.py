@@ -212,7 +212,7 @@ def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     code, _ = _blocks("python")
     small = 'steps=200, evaluation_episodes=1, evaluate_every=100, set={"hidden_dim": 8, '
-    code, changes = re.subn(r"steps=4_000, set=\{", small, code)
+    code, changes = re.subn(r"steps=5_000, set=\{", small, code)
     code, more = re.subn(r'"random_steps": 1_000', '"random_steps": 150', code)
     assert changes == more == 1
     exec(compile(code, "README.md", "exec"), {})

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from td7 import __version__
-from td7.errors import InputError, RunError, one_line, unknown
+from td7.errors import InputError, RunError, UnknownTask, one_line, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,17 +114,43 @@ def _run(words: Sequence[str]) -> int:
     own = getattr(options, "own_parser", commands.get(words[0], parser))
     if rest and rest[0].startswith("-"):
         name = rest[0].partition("=")[0]
-        if name in getattr(options, "fixed", ()):
+        allowed, fixed = _option_names(own), getattr(options, "fixed", ())
+        field = name.removeprefix("--").replace("-", "_")
+        is_hyperparameter = "--set" in allowed and field in _hyperparameters(words)
+        if name in fixed or (fixed and is_hyperparameter):
             raise InputError(f"{name}: {_KEEPS_SETTINGS}")
-        raise unknown("option", name, sorted(_option_names(own)))
+        if is_hyperparameter:
+            raise InputError(f"{name} is a hyperparameter: --set {field}=…")
+        raise unknown("option", name, sorted(allowed))
     if rest:
         raise InputError(f"{own.prog} does not know what to do with {rest[0]!r}")
     if not hasattr(options, "command"):
         raise unknown("command", words[0], commands)
-    command: Callable[[argparse.Namespace], int] = options.command
-    status = command(options)
+    status = _carried_out(options)
     sys.stdout.flush()
     return status
+
+
+def _carried_out(options: argparse.Namespace) -> int:
+    """The command's exit status; the modules that --import names come before it."""
+    command: Callable[[argparse.Namespace], int] = options.command
+    if not hasattr(options, "modules"):
+        return command(options)
+    from td7.environments import register_from
+    from td7.processes import EndOfScript, reading_script
+
+    for module in options.modules:
+        try:
+            with reading_script():
+                register_from(module, "--import")
+        except EndOfScript:
+            problem = "uses td7 when it is imported: put that under `if __name__ == '__main__':`"
+            raise InputError(f"--import: module {module!r} {problem}") from None
+    try:
+        return command(options)
+    except UnknownTask as error:  # its name is the run's, so MODULE:ID is no help
+        error.remedy = "one's own: --import MODULE, which registers it"
+        raise
 
 
 def _console() -> "Console":
@@ -164,22 +190,36 @@ def _parser(words: Sequence[str]) -> tuple[Parser, dict[str, argparse.ArgumentPa
 
 
 def _add_train(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from td7.algorithms import ALGORITHMS, algorithm
+    from td7.algorithms import ALGORITHMS
     from td7.api import TrainOptions
 
-    if words and not words[0].startswith("-"):
-        # A wrong one is told before anything else, help included.
-        chosen = algorithm(words[0]).name
-    else:
-        chosen = next((word for word in words if word in ALGORITHMS), "td7")
+    chosen = _chosen(words)  # a wrong one is told before anything else, help included
     others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != chosen)
-    parser.epilog = f"{_hyperparameter_help([chosen])}\n\nof the others: {others}"
+    parser.epilog = f"{_hyperparameter_help(chosen)}\n\nof the others: {others}"
 
     parser.add_argument(
         "algorithm", metavar="ALGORITHM", nargs="?", default="", help="default: td7"
     )
     names = [f.name for f in dataclasses.fields(TrainOptions)]
     _add_from_options(parser, TrainOptions, [name for name in names if name != "algorithm"])
+
+
+def _chosen(words: Sequence[str]) -> str:
+    """The algorithm that the words after `train` name."""
+    from td7.algorithms import ALGORITHMS, algorithm
+
+    if words and not words[0].startswith("-"):
+        return algorithm(words[0]).name
+    return next((word for word in words if word in ALGORITHMS), "td7")
+
+
+def _hyperparameters(words: Sequence[str]) -> set[str]:
+    """Those of the algorithm that a command's words choose; all, where a row or a run does."""
+    from td7.algorithms import ALGORITHMS
+
+    is_chosen = words[0] == "train" and not any(word.startswith("--variant") for word in words)
+    names = [_chosen(words[1:])] if is_chosen else ALGORITHMS
+    return {f.name for name in names for f in dataclasses.fields(ALGORITHMS[name].config)}
 
 
 _KEEPS_SETTINGS = (
@@ -200,6 +240,7 @@ def _add_resume(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     _add_values(
         parser, "--set", "hyperparameters to make sure of: if the run has others, it is not resumed"
     )
+    _add_import(parser)
     how = ("workers", "snapshot_every", "quiet")
     _add_from_options(parser, TrainOptions, how, default="as before")
     names = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(TrainOptions)}
@@ -216,6 +257,7 @@ def _add_evaluate(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
     parser.add_argument(
         "--video", metavar="FILE", help="film the first episode, as .mp4 or .gif (extra `video`)"
     )
+    _add_import(parser)
 
 
 def _add_export(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -334,6 +376,7 @@ def _add_dataset(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     record.add_argument(
         "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
     )
+    _add_import(record)
     if words and not words[0].startswith("-") and words[0] not in actions.choices:
         raise unknown("action", words[0], actions.choices)
     for action in actions.choices.values():
@@ -368,6 +411,18 @@ def _add_from_options(
                 group.add_argument(flag, metavar=metavar, default=value, help=doc + shown)
 
 
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    """For commands that make a run's task: see `_carried_out`."""
+    parser.add_argument(
+        "--import",
+        metavar="MODULE",
+        dest="modules",
+        action="append",
+        default=[],
+        help="a module that registers the run's task, if its name has none; may be given again",
+    )
+
+
 def _add_values(parser: argparse._ActionsContainer, flag: str, doc: str) -> None:
     """An option with any number of NAME=VALUE, which may be given again."""
     parser.add_argument(
@@ -381,21 +436,19 @@ def _plain(value: object) -> str:
     return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
 
 
-def _hyperparameter_help(names: Sequence[str]) -> str:
-    """Every hyperparameter of these algorithms, grouped by where the idea comes from."""
+def _hyperparameter_help(name: str) -> str:
+    """Every hyperparameter of an algorithm, grouped by where the idea comes from."""
     from td7.algorithms import ALGORITHMS
     from td7.algorithms.base import ONLINE_GROUPS
     from td7.configs import described
 
-    lines = []
-    for name in names:
-        chosen = ALGORITHMS[name]
-        lines.append(f"hyperparameters of {name}, for --set:")
-        for group, fields in described(chosen.config).items():
-            if group in ONLINE_GROUPS and not chosen.online:
-                continue  # they are refused
-            lines.append(f"  {group}")
-            lines += [f"    {f + '=' + _plain(default):36}{doc}" for f, default, doc in fields]
+    chosen = ALGORITHMS[name]
+    lines = [f"hyperparameters of {name}, for --set:"]
+    for group, fields in described(chosen.config).items():
+        if group in ONLINE_GROUPS and not chosen.online:
+            continue  # they are refused
+        lines.append(f"  {group}")
+        lines += [f"    {f + '=' + _plain(default):36}{doc}" for f, default, doc in fields]
     return "\n".join(lines)
 
 
@@ -692,8 +745,10 @@ def _list_algorithms(name: str | None) -> None:
     chosen = list(ALGORITHMS.values()) if name is None else [algorithm(name)]
     for a in chosen:
         print(f"{a.name:12}{a.summary}")
-    print()
-    print(_hyperparameter_help([a.name for a in chosen]))
+    if name is None:
+        print("\n`td7 list algorithms NAME` shows the hyperparameters of one.")
+    else:
+        print(f"\n{_hyperparameter_help(chosen[0].name)}")
 
 
 def _list_tasks() -> None:

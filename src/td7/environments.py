@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes.util import find_library
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -24,7 +23,16 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
-from td7.errors import EnvironmentFault, InputError, RunError, one_line, unknown
+from td7.errors import (
+    EnvironmentFault,
+    InputError,
+    RunError,
+    UnknownTask,
+    nearest,
+    one_line,
+    told,
+    unknown,
+)
 from td7.types import AnyFloat, Float64, Task, TaskSpec, without_version
 
 PAPER_TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4", "Humanoid-v4")
@@ -132,7 +140,7 @@ class Environment:
             if _from_mujoco(error):
                 given = f"with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
                 problem = f"no frame {given} (without a screen, MUJOCO_GL=egl or MUJOCO_GL=osmesa)"
-            raise RunError(f"{self.spec.task.id}: {problem}: {_told(error)}") from error
+            raise RunError(f"{self.spec.task.id}: {problem}: {one_line(error)}") from error
         if frame.ndim != 3 or not frame.size:
             raise RunError(f"{self.spec.task.id}: its render() gave no frame [height, width, 3]")
         return frame
@@ -165,7 +173,7 @@ def make(task: Task, *, render: bool = False) -> Environment:
             # Given the spec instead of the id, Gymnasium does not warn that v4 has a successor.
             env = gymnasium.make(spec, **options)
     except _NOT_INSTALLED as error:
-        message = f"task {task.id!r} needs what is not installed: {_told(error)}"
+        message = f"task {task.id!r} needs what is not installed: {one_line(error)}"
         raise InputError(message) from error
     # A task's constructor is foreign code: it may raise anything, or mean to exit.
     except (Exception, SystemExit) as error:
@@ -224,17 +232,23 @@ def tasks() -> list[str]:
     )
 
 
+def register_from(module: str, named_by: str) -> None:
+    """Imports a user's module, which registers tasks; `named_by` begins the error's line."""
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # foreign code again
+        message = f"{named_by}: module {module!r} cannot be imported: {told(error)}"
+        # Not what the module itself imports, which is the user's to find.
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            message += " (it is looked for in the current folder, too)"
+        raise InputError(message) from error
+
+
 def _registered(task: Task) -> EnvSpec:
     """Gymnasium's entry for a task, after importing the module its id may name."""
     module, colon, id = task.id.rpartition(":")
     if colon:
-        try:
-            importlib.import_module(module)
-        except (Exception, SystemExit) as error:  # foreign code again
-            message = f"task {task.id!r}: module {module!r} cannot be imported: {_told(error)}"
-            if isinstance(error, ImportError):
-                message += " (it is looked for in the current folder, too)"
-            raise InputError(message) from error
+        register_from(module, f"task {task.id!r}")
     if id in gymnasium.registry:
         return gymnasium.registry[id]
     # Gymnasium also lists MuJoCo tasks that it cannot make any more (v2, v3): never suggest those.
@@ -248,12 +262,13 @@ def _registered(task: Task) -> EnvSpec:
     known = [*PAPER_TASKS, *others]
     siblings = sorted(other for other in known if without_version(other) == without_version(id))
     if siblings:
-        raise unknown("task version", id, siblings)
-    # Nor what cannot be trained, which only making it tells: the nearest one is made.
-    while (near := get_close_matches(id, known, n=1, cutoff=0.5)) and not _may_be_trained(near[0]):
-        known.remove(near[0])
-    what = unknown("task", id, known, shown=len(PAPER_TASKS))
-    raise what if colon else InputError(f"{what}; one's own: MODULE:ID, which imports MODULE")
+        what = unknown("task version", id, siblings)
+    else:
+        # Nor what cannot be trained, which only making it tells: the nearest one is made.
+        while (near := nearest(id, known)) and not _may_be_trained(near):
+            known.remove(near)
+        what = unknown("task", id, known, shown=len(PAPER_TASKS))
+    raise what if colon else UnknownTask(str(what))
 
 
 def _may_be_trained(id: str) -> bool:
@@ -315,11 +330,11 @@ def _check_bounds(task: Task, low: tuple[float, ...], high: tuple[float, ...]) -
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """What kept Gymnasium from making a task, in one line."""
     # Gymnasium wraps a constructor's TypeError and appends every option it has to the message.
     if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
         error = error.__context__
-    return one_line(error)
+    return told(error)
 
 
 def _from_mujoco(error: Exception) -> bool:

@@ -120,17 +120,27 @@ def _children_without_main() -> Iterator[None]:
 
 
 class EndOfScript(BaseException):
-    """A user's script, run again by a worker, has come to where it uses this package."""
+    """A user's script, run again, has come to where it uses this package."""
 
 
 class _Running:
-    script = False  # whether this process is a worker that runs a user's script
+    script = False  # whether this process is reading a user's script
 
 
 def end_script() -> None:
-    """Called by whatever a script may start: in a worker, the script has done its part."""
+    """Called by whatever a script may start: where it is read again, it has done its part."""
     if _Running.script:
         raise EndOfScript
+
+
+@contextmanager
+def reading_script() -> Iterator[None]:
+    """A user's script is run again in here, up to where it uses this package."""
+    _Running.script = True
+    try:
+        yield
+    finally:
+        _Running.script = False
 
 
 @dataclass(frozen=True)
@@ -164,10 +174,8 @@ class Script:
             if self.entry is not None:
                 gymnasium.registry[self.entry.id] = self.entry
             elif self.path is not None:
-                _Running.script = True
-                with suppress(EndOfScript):
+                with suppress(EndOfScript), reading_script():
                     runpy.run_path(self.path, run_name="__mp_main__")
-                _Running.script = False
 
 
 def _can_be_sent(entry: EnvSpec) -> bool:
