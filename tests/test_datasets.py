@@ -718,6 +718,7 @@ def test_a_summary_by_hand(tmp_path: Path) -> None:
         "self_collected": False,
         "d4rl": "",
         "rows": 5,
+        "left_out": 1,
         "episodes": 4,
         "state_dim": STATES,
         "action_dim": ACTIONS,

@@ -81,6 +81,7 @@ class Dataset:
     self_collected: bool  # written by this package, not D4RL's or Minari's own data
     warnings: tuple[str, ...]
     d4rl: str = ""  # D4RL's name of the file, if its SHA-256 says that it is D4RL's
+    left_out: int = 0  # rows of the source that are not learned from
 
 
 def read(
@@ -179,6 +180,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         "self_collected": dataset.self_collected,
         "d4rl": dataset.d4rl,
         "rows": len(dataset.rows),
+        "left_out": dataset.left_out,
         "episodes": len(dataset.returns),
         "state_dim": dataset.layout.state_dim,
         "action_dim": dataset.layout.action_dim,
@@ -241,6 +243,7 @@ def _read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int
         self_collected=self_collected,
         warnings=(*derived, *clipped, *_impostor(path, d4rl)),
         d4rl=d4rl,
+        left_out=len(rewards) - len(rows),
     )
 
 

@@ -111,6 +111,8 @@ def dataset_table(found: Mapping[str, Any]) -> Table:
         value = found[name]
         words = f"{value:,}" if isinstance(value, int) else value or "unknown"
         table.add_row(name.replace("_dim", " dimensions"), Text(words))
+        if name == "rows" and found["left_out"]:
+            table.add_row("rows left out (cut, without a next state)", f"{found['left_out']:,}")
     table.add_row("rows that end for good", f"{100 * found['terminal_share']:.2f}%")
     statistics = {"returns": "return", "lengths": "length", "scores": results.D4RL_SCORE}
     for name, label in statistics.items():
