@@ -498,7 +498,8 @@ def test_a_refusal_leaves_no_worker_and_no_lock(
         (["--snapshot-every", "-1"], "snapshot_every=-1.0 must be at least 0"),
         (["--env", "Hopper-v4"], "--env: a resumed run keeps its settings, only --steps may grow"),
         (["--seeds=0-3"], "--seeds: a resumed run keeps its settings"),
-        (["--batch-size", "32"], "unknown option '--batch-size'"),
+        (["--batch-size", "32"], "--batch-size: a resumed run keeps its settings"),
+        (["--set-size", "32"], "unknown option '--set-size'"),
     ],
 )
 def test_an_option_that_changes_a_run_is_refused(
