@@ -810,8 +810,9 @@ def test_bench_measures_updates_and_whole_runs(
         assert r["floor_milliseconds"] > 0
     plain = data["results"][0]
     assert 0.1 < plain["floor_milliseconds"] / plain["milliseconds"] < 1.2
-    runs = [(r["algorithm"], r["seeds"], r["steps"], r["workers"]) for r in data["end_to_end"]]
-    assert runs == [(name, seeds, 30, 0) for name in ("td7", "td3") for seeds in (1, 2)]
+    names = ("algorithm", "engine", "seeds", "steps", "workers")
+    runs = [tuple(r[name] for name in names) for r in data["end_to_end"]]
+    assert runs == [(name, "eager", seeds, 30, 0) for name in ("td7", "td3") for seeds in (1, 2)]
     for r in data["end_to_end"]:
         assert r["seed_steps_per_second"] == 30 * r["seeds"] / r["seconds"]
         assert r["steady"] > 0
