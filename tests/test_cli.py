@@ -697,6 +697,18 @@ def test_evaluate_tells_the_returns(finished: Path, capsys: pytest.CaptureFixtur
     assert list(only["return"]) == list(played[played["seed"] == 3]["return"])
 
 
+def test_evaluations_without_their_columns_are_told(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "damaged"
+    shutil.copytree(finished, run)
+    (run / "evaluations.csv").write_text("a,b\n1,2\n")
+    capsys.readouterr()
+    assert main(["evaluate", str(run)]) == 2
+    told = f"td7: {run / 'evaluations.csv'} is damaged: no columns seed and step\n"
+    assert capsys.readouterr().err == told
+
+
 def test_evaluate_repeats_the_last_evaluation(tmp_path: Path) -> None:
     """Also where it was not at the last step."""
     run = td7.train(

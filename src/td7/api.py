@@ -659,7 +659,10 @@ def evaluate(
 
 def _last_evaluations(run: Path) -> dict[int, int]:
     """The step of every seed's last evaluation; a seed that had none yet is not there."""
-    last = Run(run).evaluations.groupby("seed")["step"].max()
+    evaluations = Run(run).evaluations
+    if not {"seed", "step"} <= set(evaluations.columns):
+        raise InputError(f"{run / 'evaluations.csv'} is damaged: no columns seed and step")
+    last = evaluations.groupby("seed")["step"].max()
     return dict(zip(last.index.tolist(), last.tolist(), strict=True))
 
 

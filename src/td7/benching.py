@@ -88,7 +88,8 @@ def measure(
         write_json(file, data)  # at once, as it may be stopped
     runs = []
     for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
-        for engine in (e for e in chosen[device] if e not in NO_ENGINES):
+        named = chosen[device] if engines else chosen[device][-1:]  # the slow one takes hours
+        for engine in (e for e in named if e not in NO_ENGINES):
             try:
                 runs.append(whole_run(name, task, count, steps, device, engine, say))
             except Stopped as stop:
