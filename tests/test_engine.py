@@ -1,7 +1,9 @@
 """Compiled and captured updates are the eager ones, to rounding; noise is fresh in each of them."""
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -436,6 +438,36 @@ def test_every_update_draws_fresh_numbers(
     for kind in (0, 1):
         of_members = drawn[:, kind].flatten(0, 1).tolist()
         assert len(set(map(tuple, of_members))) == 30 * 3
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """PyTorch raises in here where the host would wait for the GPU; it warns that this is new."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_the_host_never_waits_for_updates() -> None:
+    """Nor for what surrounds them: rows, masks, noise, copies of targets, policies, metrics."""
+    engine = build("graph", "cuda")
+    run(engine, (3, 5, 8))  # compiled and captured
+    rows = np.zeros((7, LAYOUT.width), np.float32)
+    with no_waiting():
+        for wanted in ((40, 40, 40), (300, 0, 17)):
+            for m in range(3):
+                engine.replay.append(m, rows)
+            run(engine, wanted)
+            fetched = [engine.fetch_policy(0), engine.fetch_metrics(0)]
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            engine.replay.max_priority.cpu()
+    assert all(np.isfinite(fetch.value()).all() for fetch in fetched)
 
 
 @needs_gpu

@@ -233,9 +233,10 @@ def _engine(
 def _sampling(
     name: str, spec: TaskSpec, count: int, data: Float32, device: str
 ) -> Callable[[], None]:
-    """What LAP takes of an update: a batch drawn by priority, and priorities written back.
+    """What LAP takes of an update: rows chosen by priority, and priorities written back.
 
-    And a call of what was compiled, which within a compiled update it does not take.
+    Not the rows themselves, which any replay gathers. And a call of what was compiled, which
+    within a compiled update it does not take.
     """
     where = torch.device(device)
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -249,9 +250,8 @@ def _sampling(
     @torch.compile(fullgraph=True, dynamic=False)
     def draw_and_write(u: Tensor, new: Tensor) -> Tensor:
         indices = replay.sample(u)
-        rows = replay.batch(indices)
         replay.set_priorities(indices, new, None)
-        return rows.reward
+        return indices
 
     def run() -> None:
         for u, new in zip(uniforms, priorities, strict=True):
