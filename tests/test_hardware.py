@@ -50,10 +50,12 @@ def test_the_workers(
 def test_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them for the paper's networks; for small ones they would wait for each other."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert hardware.choose_threads("auto", TD7Config()) == 7
-    assert hardware.choose_threads("auto", TQCConfig()) == 7
-    assert hardware.choose_threads("auto", TD7Config(hidden_dim=64)) == 1
-    assert hardware.choose_threads("2", TD7Config(hidden_dim=64)) == 2
+    assert hardware.choose_threads("auto", TD7Config(), 1) == 7
+    assert hardware.choose_threads("auto", TQCConfig(), 1) == 7
+    assert hardware.choose_threads("auto", TD7Config(), 3) == 2
+    assert hardware.choose_threads("auto", TD7Config(), 10) == 1
+    assert hardware.choose_threads("auto", TD7Config(hidden_dim=64), 1) == 1
+    assert hardware.choose_threads("2", TD7Config(hidden_dim=64), 3) == 2
 
 
 @pytest.mark.parametrize(

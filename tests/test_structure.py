@@ -70,6 +70,7 @@ ORDER = [
         "asynchronous",
         "lockstep",
         "offline",
+        "divided",
         "hardware",
     ),
     *("plain", "peers", "bench"),

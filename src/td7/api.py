@@ -28,6 +28,7 @@ from td7.hardware import (
     check_memory,
     choose_device,
     choose_engine,
+    choose_processes,
     choose_replay_device,
     choose_threads,
     choose_workers,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from td7.algorithms import Algorithm
     from td7.datasets import Dataset
     from td7.progress import Progress
-    from td7.training import Given, RunConfig, Training
+    from td7.training import Given, RunConfig
 
 
 MOST_SEEDS = 1_000  # more is a slip of the finger
@@ -114,10 +115,16 @@ class TrainOptions:
         "(auto: none on a cpu; on cuda one a seed and five to evaluate, as cores allow)",
         group="Hardware",
     )
+    processes: str = hyper(
+        "auto",
+        "on a cpu, processes that the seeds are divided among; part of the result's last digits "
+        "(auto: one a seed, up to five a core, from 20_000 updates on; else 1)",
+        group="Hardware",
+    )
     threads: str = hyper(
         "auto",
-        "PyTorch's, on a cpu; part of the result's last digits (auto: 1 for small networks, "
-        "else all)",
+        "PyTorch's, on a cpu, of each process; part of the result's last digits (auto: 1 for "
+        "small networks, else all)",
         group="Hardware",
     )
     precision: str = hyper("float32", "of the learner: float32 or float64", group="Hardware")
@@ -367,6 +374,16 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     seeds, updates = parse_seeds(options.seeds), options.steps
     if not dataset:
         updates -= hyperparameters.random_steps  # type: ignore[attr-defined]  # an OnlineConfig
+    updates *= len(seeds)
+    processes = choose_processes(
+        options.processes,
+        device,
+        task,
+        seeds=len(seeds),
+        updates=updates,
+        workers=choose_workers(options.workers, device, len(seeds)),
+        threads=options.threads,
+    )
     return RunConfig(
         algorithm=name,
         variant=options.variant,
@@ -381,8 +398,9 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         device=device,
         replay_device=choose_replay_device(options.replay_device, device),
         precision=one_of("precision", options.precision, PRECISIONS),
-        engine=choose_engine(options.engine, device, updates * len(seeds)),
-        threads=choose_threads(options.threads, hyperparameters),
+        engine=choose_engine(options.engine, device, updates),
+        processes=processes,
+        threads=choose_threads(options.threads, hyperparameters, processes),
         dataset=_given(dataset) if dataset else None,
     )
 
@@ -527,26 +545,18 @@ def _trained(
 ) -> Run:
     import torch
 
-    from td7.asynchronous import AsynchronousTraining
-    from td7.lockstep import LockstepTraining
-    from td7.offline import OfflineTraining
+    from td7.divided import training as training_of
     from td7.progress import progress
 
     shown = shown or progress(quiet=options.quiet)
     # What the engine sets is for this run, not for whoever calls it.
     threads, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(config.threads)
-    loop: Callable[..., Training]
-    if dataset is not None:
-        loop = partial(OfflineTraining, dataset=dataset)
-    else:
-        has_checkpoints = config.online.checkpoint_rule is not None
-        loop = AsynchronousTraining if has_checkpoints else LockstepTraining
     announce = partial(_announce, config, spec, path, dataset, shown)
     try:
         if not resumed:  # before anything is taken; what is resumed may yet be refused
             announce()
-        training = loop(
+        training = training_of(config, dataset)(
             config,
             spec,
             path,
@@ -561,10 +571,10 @@ def _trained(
             now = {**record, **{name: config.to_json()[name] for name in may_change}}
             if now != record:
                 runs.write_config(path, now)
-            begun = min(member.steps for member in training.members)
-            has_snapshot = training.snapshots.exist()
             if resumed:
-                announce(f"{begun:,} on" if has_snapshot else "the start, as there is no snapshot")
+                has_snapshot = training.has_snapshot
+                begun = f"{training.begun:,} on"
+                announce(begun if has_snapshot else "the start, as there is no snapshot")
             if runs.finished_steps(path) == config.steps:
                 shown.say("it was finished already: nothing is left to train")
             training.run()
@@ -597,9 +607,10 @@ def _announce(
     layout, size = RowLayout(spec.state_dim, spec.action_dim), len(config.seeds)
     taken = sum(required_bytes(layout, config.replay_rows, size, shared=dataset is not None))
     replay = f"{taken / 1e9:.2f} GB" if taken >= 1e8 else f"{taken / 1e6:.1f} MB"
+    among = f" ({config.processes} processes)" if config.processes > 1 else ""
     shown.say(
         f"{config.variant or config.algorithm} on {where}, seeds {seeds}, {config.steps:,} "
-        f"{counted}{since and ' from '}{since}, {config.device}, replay {replay} on "
+        f"{counted}{since and ' from '}{since}, {config.device}{among}, replay {replay} on "
         f"{config.replay_device} → {path}"
     )
     if dataset is None and config.steps <= config.online.random_steps:

@@ -29,15 +29,16 @@ from td7 import peers
 from td7.algorithms import algorithm
 from td7.algorithms.td7 import TD7Config
 from td7.engine import NOISE_BLOCK, Engine
+from td7.hardware import fast_processes
 from td7.plain import PlainTD7
-from td7.processes import end, own_cores, start
+from td7.processes import Worker, death, end, start
 from td7.progress import Progress, QuietProgress, Status
 from td7.replay import Replay
 from td7.runs import versions
 from td7.types import Float32, RowLayout, TaskSpec
 
 SAMPLING = "sampling"  # among engines: no update, but what prioritised replay takes of one
-PROCESSES = "processes"  # compiled, on a CPU: seeds divided among processes, a core each
+PROCESSES = "processes"  # compiled, on a CPU: seeds divided among processes of one thread
 ROUND = 10  # updates timed at once; rounds of all candidates take turns
 # Draws timed at once, each of other rows. They are short, and the first call after other work takes
 # ten times as long, as the interpreter comes back into the caches: an update's share, not theirs.
@@ -261,25 +262,30 @@ def _sampling(
 
 
 def _processes(name: str, mode: str, spec: TaskSpec, count: int, rows: int) -> Callable[[], None]:
-    """A process a core, each with its share of the seeds."""
-    cores = min(count, len(own_cores()))
-    shares = {i: len(range(i, count, cores)) for i in range(cores)}
+    """As many as `td7 train` would have, each with its share of the seeds."""
+    processes = fast_processes(count)
+    shares = {i: len(range(i, count, processes)) for i in range(processes)}
     given = {f"td7-bench-{i}": (name, mode, spec, share, rows) for i, share in shares.items()}
     workers = start(_update_when_asked, given)
 
-    def run() -> None:
-        for worker in workers:
+    def run(among: Sequence[Worker] = workers) -> None:
+        for worker in among:
             worker.connection.send(None)
-        for worker in workers:
-            worker.connection.recv()
+        for worker in among:
+            try:
+                worker.connection.recv()
+            except EOFError:
+                raise death(worker, "making updates") from None
 
     weakref.finalize(run, end, workers)
+    run(workers[:1])  # what it compiles, the others find compiled
     return run
 
 
 def _update_when_asked(
     connection: Connection, name: str, mode: str, spec: TaskSpec, count: int, rows: int
 ) -> None:
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # each has but a core
     torch.set_num_threads(1)
     run = _engine(name, mode, spec, count, made_up(spec, rows), "cpu", lambda _: None, ROUND)
     with suppress(EOFError):  # whoever asks is gone

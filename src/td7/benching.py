@@ -16,11 +16,17 @@ from td7.engine import MODES
 from td7.environments import describe
 from td7.errors import InputError, Stopped, one_of
 from td7.files import write_json, writing_to
-from td7.hardware import WORTH_COMPILING, choose_device, choose_engine, choose_workers
+from td7.hardware import (
+    WORTH_COMPILING,
+    choose_device,
+    choose_engine,
+    choose_workers,
+    fast_processes,
+)
 from td7.types import Task
 
 Say = Callable[[str], None]
-NO_ENGINES = (bench.SAMPLING, bench.PROCESSES)  # named among them, but not `td7 train`'s
+NO_ENGINES = (bench.SAMPLING, bench.PROCESSES)  # named among them, but not `td7 train --engine`'s
 
 
 def measure(
@@ -89,7 +95,7 @@ def measure(
     runs = []
     for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
         named = chosen[device] if engines else chosen[device][-1:]  # the slow one takes hours
-        for engine in (e for e in named if e not in NO_ENGINES):
+        for engine in (e for e in named if e != bench.SAMPLING):
             try:
                 runs.append(whole_run(name, task, count, steps, device, engine, say))
             except Stopped as stop:
@@ -109,6 +115,7 @@ def whole_run(
 ) -> bench.EndToEnd:
     """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
     say(f"{name} on {env}, {engine}, {seeds} seed(s): training {steps:,} steps")
+    is_divided = engine == bench.PROCESSES
     with TemporaryDirectory() as folder:
         options = train_options(
             {
@@ -117,7 +124,8 @@ def whole_run(
                 "seeds": range(seeds),
                 "steps": steps,
                 "device": device,
-                "engine": engine,
+                "engine": "compiled" if is_divided else engine,
+                "processes": fast_processes(seeds) if is_divided else 1,
                 "out": f"{folder}/run",
                 "set": {"random_steps": min(1_000, steps // 4)},
             }

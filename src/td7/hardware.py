@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from td7.configs import number
 from td7.errors import InputError, one_of
-from td7.processes import own_cores
-from td7.types import RowLayout, TaskSpec
+from td7.processes import Script, own_cores
+from td7.types import RowLayout, Task, TaskSpec
 
 if TYPE_CHECKING:
     from td7.algorithms.base import LearnerConfig
@@ -20,6 +20,8 @@ WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more
 MOST_WORKERS = 1_000  # more is a slip of the finger
 # Updates of all seeds on a CPU: a minute or two of compiling against 10 ms saved in each.
 WORTH_COMPILING = 20_000
+PROCESSES_A_CORE = 5  # ten seeds on two cores: 10% more updates than two processes make
+PROCESS_BYTES = 450_000_000  # what a process takes besides its replay
 
 
 def choose_device(given: str) -> str:
@@ -47,15 +49,58 @@ def choose_workers(given: str, device: str, seeds: int) -> int:
     return number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
 
 
-def choose_threads(given: str, hyperparameters: "LearnerConfig") -> int:
+def choose_processes(
+    given: str, device: str, task: Task, *, seeds: int, updates: int, workers: int, threads: str
+) -> int:
+    """`auto` is what is fastest for so many updates, of all seeds."""
+    if given != "auto":
+        processes = number("processes", given, int, at_least=1)
+        if processes > seeds:
+            raise InputError(f"processes={processes} for {seeds} seed(s): at most one a seed")
+        if processes > 1 and device == "cuda":
+            raise InputError("processes are for a cpu; a GPU has all seeds in one, allowed: 1")
+        if processes > 1 and workers:
+            raise InputError(
+                f"processes={processes} play their own episodes and take no workers={workers}"
+            )
+        return processes
+    if device == "cuda" or workers or updates < WORTH_COMPILING:
+        return 1
+    try:
+        Script.current(task)
+    except InputError:  # other processes could not make it
+        return 1
+    return fast_processes(
+        seeds, 1 if threads == "auto" else number("threads", threads, int, at_least=1)
+    )
+
+
+def fast_processes(seeds: int, threads: int = 1) -> int:
+    """One a seed: the less a process learns at once, the more of it stays in its core's cache.
+
+    Fewer where they would crowd the cores or fill the memory; one where there is one core.
+    """
+    free = _free_bytes("cpu")
+    room = PROCESSES_A_CORE * _cores() if free is None else free // (2 * PROCESS_BYTES)
+    most = min(PROCESSES_A_CORE * _cores() // threads, room)
+    return max(1, min(seeds, most)) if _cores() > threads else 1
+
+
+def _cores() -> int:
+    """As many as PyTorch would use."""
     import torch
 
+    return torch.get_num_threads()
+
+
+def choose_threads(given: str, hyperparameters: "LearnerConfig", processes: int) -> int:
+    """Of each process."""
     if given != "auto":
         return number("threads", given, int, at_least=1)
     sizes = ("hidden_dim", "critic_hidden_dim")
     size = max(getattr(hyperparameters, name, 0) for name in sizes)
     work = hyperparameters.batch_size * size * size  # of a layer's product, about
-    return torch.get_num_threads() if work >= WORTH_THREADS else 1
+    return max(1, _cores() // processes) if work >= WORTH_THREADS else 1
 
 
 def choose_engine(given: str, device: str, updates: int) -> str:
@@ -79,6 +124,8 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
     layout = RowLayout(spec.state_dim, spec.action_dim)
     rows, seeds = config.replay_rows, len(config.seeds)
     of_rows, of_priorities = required_bytes(layout, rows, seeds, shared=config.dataset is not None)
+    if config.dataset:  # which every process keeps
+        of_rows *= config.processes
     on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
     for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
         free = _free_bytes(device)

@@ -162,7 +162,7 @@ class Script:
                 raise InputError(
                     f"worker processes cannot make the task {task.id!r}, which a program without "
                     f"a file defines: put it into a module, as 'module:{task.name}', or give "
-                    "workers=0"
+                    "workers=0 and processes=1"
                 )
         return cls(path, entry)
 

@@ -15,7 +15,7 @@ from td7.configs import number
 from td7.environments import ActionMap
 from td7.errors import InputError, one_line, unknown
 from td7.files import check_writable
-from td7.snapshots import ROWS, Snapshots
+from td7.snapshots import ROWS, Snapshots, parts
 from td7.types import Episode, Float32, RowLayout
 
 FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no training did
@@ -222,12 +222,15 @@ class Source:
         """What the run did, from its first step on, as its last snapshot holds it."""
         if runs.read_config(self.run).get("dataset"):
             raise InputError(f"{self.run} learned from given data and collected none")
-        snapshots = Snapshots(self.run / "snapshot", lambda _: None, ROWS)
-        snapshot = snapshots.load()
-        if snapshot is None:
+        for folder in parts(self.run):
+            snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)
+            snapshot = snapshots.load()
+            if snapshot is not None and self.seed in snapshot.members["seeds"]:
+                break
+        else:
             raise InputError(f"{self.run} has no snapshot, which holds its transitions")
-        parts = snapshots.rows(snapshot, self.seed)
-        have = sum(map(len, parts))
+        shards = snapshots.rows(snapshot, self.seed)
+        have = sum(map(len, shards))
         member = snapshot.members["seeds"].index(self.seed)
         added = snapshot.members["rows_added"][member]
         if have < rows or have < added:
@@ -236,7 +239,7 @@ class Source:
                 f"{added:,}; asked for are the first {rows:,}"
             )
         self._tell(f"replay: the run's first {rows:,} steps")
-        found = np.concatenate(parts)[:rows]
+        found = np.concatenate(shards)[:rows]
         ends = [step - 1 for step in self._table("episodes.csv")["step"].tolist() if step <= rows]
         return Recorded(found, tuple(ends), () if rows - 1 in ends else (rows - 1,))
 

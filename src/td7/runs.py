@@ -73,6 +73,12 @@ class Table:
             raise InputError(f"{self.path} has other rows than its snapshot knows of")
         self._rewrite(kept)
 
+    def gather(self, files: Sequence[Path]) -> None:
+        """The rows of these files, which have the same columns, instead of its own."""
+        found = [line for file in files for line in file.read_text().splitlines()[1:]]
+        self.counts = Counter(int(line.partition(",")[0]) for line in found)
+        self._rewrite([",".join(self.columns), *found])
+
     def sort(self) -> None:
         """Rows by their first three columns: the same file whatever the timing was."""
         header, *lines = self.path.read_text().splitlines()
@@ -126,6 +132,11 @@ class RunFolder:
         for name, table in self.tables.items():
             known = {int(seed): n for seed, n in counts.get(name, {}).items()}
             table.cut_back(keep.get(name, lambda *_: False), known)
+
+    def gather(self, folders: Sequence[Path]) -> None:
+        """All tables, from those of other run folders."""
+        for table in self.tables.values():
+            table.gather([folder / table.path.name for folder in folders])
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Rows a table and seed, all of them safely on the disk."""

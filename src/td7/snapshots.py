@@ -2,6 +2,7 @@
 
     snapshot/000007/               one snapshot: state.safetensors, members.json, manifest.json
     snapshot/replay/seed-0/*.npy   replay rows by absolute number, written once, shared by snapshots
+    snapshot/process-0/snapshot/   both, of one process, where a run has several
 
 A snapshot is written under a temporary name, flushed, its manifest (with the SHA-256 of every file
 it needs) last, then renamed to a new number. Older ones go only after the new one has been read
@@ -40,9 +41,19 @@ class Snapshot:
     shards: dict[str, list[str]]  # seed: the files of its replay rows, oldest first
 
 
+def part(run: Path, number: int) -> Path:
+    """Of a run in several processes, the folder of one."""
+    return run / "snapshot" / f"process-{number}"
+
+
+def parts(run: Path) -> list[Path]:
+    """The folders that a run's snapshots are of: the run's own, or one a process."""
+    return sorted(run.glob("snapshot/process-*")) or [run]
+
+
 def has_snapshot(run: Path) -> bool:
     """Whether a run can go on from where it was."""
-    return Snapshots(run / "snapshot", lambda _: None).exist()
+    return any(Snapshots(each / "snapshot", lambda _: None).exist() for each in parts(run))
 
 
 class Snapshots:

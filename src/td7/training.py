@@ -78,6 +78,7 @@ class RunConfig:
     dataset: Given | None = None  # what it learns from; None: what it collects itself
     # Steps between evaluated policies that are kept; 0: none are.
     keep_policies: int = field(default=0, metadata={"at_least": 0})
+    processes: int = field(default=1, metadata=_POSITIVE)  # that seeds are divided among
 
     def __post_init__(self) -> None:
         check(self)
@@ -93,6 +94,11 @@ class RunConfig:
     def counted(self) -> str:
         """What a step is."""
         return "updates" if self.dataset else "steps"
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether returns have D4RL's score: of agents that learn from data, on tasks with one."""
+        return self.dataset is not None and score(self.task.id, []) is not None
 
     @property
     def replay_rows(self) -> int:
@@ -194,8 +200,7 @@ class Training(ABC):
         chosen = algorithm(config.algorithm)
         self._counted = time.monotonic()  # the total goes on from here
         with self.clock.phase("setup"), ExitStack() as opened:
-            scored = self._scores([]) is not None
-            self.folder = RunFolder(path, scored=scored)
+            self.folder = RunFolder(path, scored=config.is_scored)
             opened.callback(self.folder.close)
             self.snapshots = Snapshots(path / "snapshot", progress.warn)
             c = config.hyperparameters
@@ -310,6 +315,15 @@ class Training(ABC):
                 self._save()
             raise
         self._listened += time.perf_counter() - begin
+
+    @property
+    def begun(self) -> int:
+        """Steps that every seed has made before."""
+        return min(member.steps for member in self.members)
+
+    @property
+    def has_snapshot(self) -> bool:
+        return self.snapshots.exist()
 
     def close(self) -> None:
         self._opened.close()
