@@ -82,8 +82,8 @@ def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_divide_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three seeds on two cores: two processes, which make a round when they are asked, and end."""
-    monkeypatch.setattr(bench, "own_cores", lambda: {0, 1})
+    """Three seeds in two processes, which make a round when they are asked, and end."""
+    monkeypatch.setattr(bench, "fast_processes", lambda _: 2)
     started: dict[str, Any] = {}
 
     def start(target: Any, arguments: dict[str, Any]) -> list[Worker]:

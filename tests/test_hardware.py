@@ -1,16 +1,20 @@
 """What `auto` chooses, and what does not fit this machine."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
+from gymnasium.envs.registration import EnvSpec
 
 from td7 import api, hardware
 from td7.algorithms.td7 import TD7Config
 from td7.algorithms.tqc import TQCConfig
 from td7.environments import describe
 from td7.errors import InputError
+from td7.processes import Script
 from td7.types import Task
 
 
@@ -56,6 +60,61 @@ def test_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hardware.choose_threads("auto", TD7Config(), 10) == 1
     assert hardware.choose_threads("auto", TD7Config(hidden_dim=64), 1) == 1
     assert hardware.choose_threads("2", TD7Config(hidden_dim=64), 3) == 2
+
+
+LONG: dict[str, Any] = {"seeds": 10, "updates": 10**6, "workers": 0, "threads": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("cores", "device", "changes", "processes"),
+    [
+        (2, "cpu", {}, 10),
+        (1, "cpu", {}, 1),
+        (2, "cpu", {"seeds": 1}, 1),
+        (2, "cpu", {"seeds": 30}, 10),  # five a core
+        (16, "cpu", {"seeds": 30}, 30),
+        (16, "cpu", {"threads": "4"}, 4),  # threads that wait are no use to others
+        (16, "cpu", {"threads": "16"}, 1),
+        (16, "cpu", {"updates": hardware.WORTH_COMPILING - 1}, 1),
+        (16, "cpu", {"workers": 2}, 1),
+        (16, "cuda", {}, 1),
+    ],
+)
+def test_the_processes(
+    cores: int,
+    device: str,
+    changes: dict[str, Any],
+    processes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: 10**12)
+    task = Task("Pendulum-v1")
+    assert hardware.choose_processes("auto", device, task, **{**LONG, **changes}) == processes
+
+
+def test_processes_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    for free, processes in ((None, 10), (4 * hardware.PROCESS_BYTES, 2), (0, 1)):
+        monkeypatch.setattr(hardware, "_free_bytes", lambda _, free=free: free)
+        assert hardware.fast_processes(10) == processes
+
+
+def test_a_task_without_a_file_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed in may train many seeds for long, but other processes could not make it."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    entry = EnvSpec("Typed-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
+    monkeypatch.setitem(gymnasium.registry, "Typed-v0", entry)
+    assert hardware.choose_processes("auto", "cpu", Task("Typed-v0"), **LONG) == 1
+    with pytest.raises(InputError, match=r"workers=0 and processes=1"):
+        Script.current(Task("Typed-v0"))
+
+
+@pytest.mark.parametrize(("given", "device", "told"), [("2", "cuda", "are for a cpu")])
+def test_processes_that_cannot_be(given: str, device: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        hardware.choose_processes(given, device, Task("Pendulum-v1"), **LONG)
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,8 @@ class DividedTraining:
             self._told.pass_on()
         except ListenerFault as fault:
             self._told = None
+            if isinstance(fault.raised, KeyboardInterrupt) and self._signal:
+                raise  # it insists
             self._give_up(fault)
 
     @contextmanager

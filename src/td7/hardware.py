@@ -80,10 +80,12 @@ def fast_processes(seeds: int, threads: int = 1) -> int:
 
     Fewer where they would crowd the cores or fill the memory; one where there is one core.
     """
+    if _cores() <= threads:
+        return 1
+    most = PROCESSES_A_CORE * _cores() if threads == 1 else _cores() // threads
     free = _free_bytes("cpu")
-    room = PROCESSES_A_CORE * _cores() if free is None else free // (2 * PROCESS_BYTES)
-    most = min(PROCESSES_A_CORE * _cores() // threads, room)
-    return max(1, min(seeds, most)) if _cores() > threads else 1
+    room = most if free is None else free // (2 * PROCESS_BYTES)
+    return max(1, min(seeds, most, room))
 
 
 def _cores() -> int:

@@ -1,0 +1,239 @@
+"""Seeds in processes of their own are the seeds of one process, stopped, killed or resumed."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import td7
+import toys
+from folders import SMALL, results, words
+from td7.errors import InputError, RunError
+from td7.recording import Source, record
+from td7.snapshots import has_snapshot, parts
+
+assert toys  # registers the tasks
+GIVEN: dict[str, Any] = {
+    "env": "toys:Point-v0",
+    "seeds": "0,4,7",
+    "steps": 120,
+    "evaluate_every": 40,
+    "evaluation_episodes": 2,
+    "metrics_every": 10,
+    "keep_policies": 40,
+    "set": SMALL,
+    "quiet": True,
+    "precision": "float64",
+}
+LOCKSTEP = {**SMALL, "checkpoints": "none"}
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+def train(path: Path, processes: int = 2, **options: Any) -> td7.Run:
+    return td7.train(**{**GIVEN, **options}, processes=processes, out=str(path))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
+    """All seeds in one process."""
+    return train(tmp_path_factory.mktemp("whole") / "run", 1)
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
+    return train(tmp_path_factory.mktemp("divided") / "run", tensorboard=True)
+
+
+def check_same(run: td7.Run, expected: td7.Run) -> None:
+    """To rounding: products of more seeds at once may add in another order."""
+    for table in ("evaluations", "episodes", "metrics"):
+        ours, theirs = getattr(run, table), getattr(expected, table)
+        assert len(ours) > 0 or (table == "episodes" and run.config["dataset"])
+        pd.testing.assert_frame_equal(ours, theirs, rtol=1e-9, atol=1e-9)
+    for seed in (0, 4, 7):
+        found, wanted = (td7.load(path.path, seed) for path in (run, expected))
+        np.testing.assert_allclose(found.flat, wanted.flat, rtol=1e-9, atol=1e-9)
+    ours, theirs = (
+        json.loads((path.path / "policy" / "policy.json").read_text()) for path in (run, expected)
+    )
+    assert ours == theirs
+
+
+def test_members_with_checkpoints(divided: td7.Run, whole: td7.Run) -> None:
+    check_same(divided, whole)
+    assert divided.config["processes"] == 2
+    assert not multiprocessing.active_children()
+
+
+def test_members_in_lockstep(tmp_path: Path) -> None:
+    run = train(tmp_path / "divided", set=LOCKSTEP)
+    check_same(run, train(tmp_path / "whole", 1, set=LOCKSTEP))
+
+
+def test_members_that_learn_from_data(tmp_path: Path, divided: td7.Run) -> None:
+    """Recorded by a divided run, whose transitions are with the process that made them."""
+    file = tmp_path / "data.hdf5"
+    record(divided.path, "replay", 80, file, seed=4, workers=0, report=silent, say=silent)
+    given: dict[str, Any] = {"algorithm": "td3+bc", "dataset": str(file), "steps": 60}
+    small = {"hidden_dim": 16, "batch_size": 16}
+    options = {**given, "evaluate_every": 20, "keep_policies": 20, "set": small}
+    run = train(tmp_path / "divided", 3, **options)
+    check_same(run, train(tmp_path / "whole", 1, **options))
+
+
+def test_all_that_a_run_has_is_in_its_folder(divided: td7.Run, whole: td7.Run) -> None:
+    """Once it is finished, what it would go on from may be removed."""
+
+    def names(run: td7.Run) -> set[str]:
+        found = (path.relative_to(run.path) for path in run.path.rglob("*"))
+        others = ("snapshot", "tensorboard")
+        return {str(path) for path in found if path.parts[0] not in others}
+
+    assert names(divided) == names(whole)
+    assert len(list((divided.path / "policies").rglob("*.safetensors"))) == 4 * 3
+    assert {path.name for path in (divided.path / "tensorboard").iterdir()} == {
+        *("seed-0", "seed-4", "seed-7")
+    }
+    assert td7.evaluate(divided.path, episodes=2)["seed"].tolist() == [0, 0, 4, 4, 7, 7]
+    timings = (run.path / "timings.csv" for run in (divided, whole))
+    ours, theirs = (pd.read_csv(file).set_index("phase")["times"].to_dict() for file in timings)
+    assert all(ours[name] == theirs[name] > 0 for name in ("collect", "evaluate"))
+
+
+class Stops:
+    """A listener that ends the run, one way or another, at the first metrics."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+        self.tables: set[str] = set()
+
+    def __call__(self, table: str, rows: Sequence[Any]) -> None:
+        if table != "metrics" or table in self.tables:
+            return
+        self.tables.add(table)
+        if self._how == "raise":
+            raise ConnectionError("no network")
+        if self._how == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self._how == "kill":
+            multiprocessing.active_children()[0].kill()
+
+
+ENDS = {"raise": ConnectionError, "signal": td7.Stopped, "kill": RunError}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, divided: td7.Run, how: str) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(ENDS[how]) as caught:
+        train(path, listener=Stops(how))
+    if how == "kill":
+        assert "died (signal SIGKILL) while training" in str(caught.value)
+        assert f"`td7 resume {path}` goes on from the last snapshots" in str(caught.value)
+    assert not multiprocessing.active_children()
+    assert has_snapshot(path)
+    assert not (path / "finished.json").exists()
+    run = td7.resume(path, quiet=True)
+    assert results(run.path) == results(divided.path)
+
+
+def test_a_run_is_extended(tmp_path: Path, divided: td7.Run) -> None:
+    path = tmp_path / "run"
+    train(path, steps=80)
+    before = td7.Run(path).evaluations
+    assert before["step"].max() == 80
+    assert results(td7.resume(path, steps=120, quiet=True).path) == results(divided.path)
+
+
+def test_processes_end_with_a_killed_parent(tmp_path: Path, divided: td7.Run) -> None:
+    """And save before: standard output, which they inherit, ends with the last of them."""
+    path = tmp_path / "run"
+    program = """
+import os, signal, sys
+import td7
+def kill(table, rows):
+    if table == "metrics":
+        os.kill(os.getpid(), signal.SIGKILL)
+values = dict(word.split("=", 1) for word in sys.argv[1:])
+td7.train(**values, set={settings!r}, listener=kill, quiet=True)
+"""
+    given = {**GIVEN, "processes": 2, "out": path, "snapshot_every": 0}
+    plain = {name: value for name, value in given.items() if name not in ("set", "quiet")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program.format(settings=dict(SMALL)), *words(plain)],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said, complained = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert (said, complained) == ("", "")
+    assert all(has_snapshot(part) for part in parts(path))
+    assert results(td7.resume(path, quiet=True).path) == results(divided.path)
+
+
+def test_what_an_environment_raises_is_the_runs(tmp_path: Path) -> None:
+    path, cold = tmp_path / "run", tmp_path / "cold"
+    cold.touch()
+    given: dict[str, Any] = {"env_kwargs": {"fault": str(cold)}, "steps": 400}
+    with pytest.raises(RunError, match="motor is cold") as caught:
+        train(path, **given)
+    assert f"all before it is saved, `td7 resume {path}` tries it again" in str(caught.value)
+    assert f"({path / 'error.txt'} has its traceback)" in str(caught.value)
+    assert "snapshot" not in str(caught.value)
+    cold.unlink()
+    run = td7.resume(path, quiet=True)
+    expected = train(tmp_path / "whole", 1, **given)
+    pd.testing.assert_frame_equal(run.episodes, expected.episodes, rtol=1e-6)
+
+
+def test_what_a_process_refuses_is_the_runs(tmp_path: Path, divided: td7.Run) -> None:
+    """Here, tables with other rows than a snapshot knows of; nothing is written."""
+    path = tmp_path / "run"
+    with pytest.raises(td7.Stopped):
+        train(path, listener=Stops("signal"))
+    table = parts(path)[1] / "episodes.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-1]))
+    before = (path / "episodes.csv").read_bytes()
+    with pytest.raises(InputError, match="has other rows than its snapshot knows of"):
+        td7.resume(path, quiet=True)
+    assert (path / "episodes.csv").read_bytes() == before
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"processes": 4}, r"processes=4 for 3 seed\(s\): at most one a seed"),
+        ({"processes": 2, "workers": 1}, "processes=2 play their own episodes and take no workers"),
+        ({"processes": 0}, "processes=0 must be at least 1"),
+        ({"processes": "many"}, "processes"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        td7.train(**{**GIVEN, **options}, out=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None:
+    with pytest.raises(InputError, match=r"workers=2 is of no use to a run in 2 processes"):
+        td7.resume(divided.path, workers=2)
+
+
+def test_replay_of_a_divided_run(divided: td7.Run, whole: td7.Run) -> None:
+    ours, theirs = (Source(run.path, 7, 0, silent, silent).replayed(60) for run in (divided, whole))
+    np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)
