@@ -31,7 +31,7 @@ from td7.events import EventFiles, Listener, ListenerFault, Told
 from td7.files import write_json
 from td7.lockstep import LockstepTraining
 from td7.offline import OfflineTraining
-from td7.processes import Script, Worker, death, end, start
+from td7.processes import Script, Worker, death, end, own_cores, start
 from td7.progress import MemberStatus, Progress, Status
 from td7.runs import RunFolder
 from td7.snapshots import has_snapshot, part
@@ -122,12 +122,14 @@ class DividedTraining:
             for folder in self._parts:
                 folder.mkdir(parents=True, exist_ok=True)
             script = Script.current(config.task)
+            # All but the first find compiled what they need.
+            compilers = [len(own_cores()), *[1] * (config.processes - 1)]
             given = {
                 f"td7-seeds-{','.join(map(str, seeds))}": (
                     replace(config, seeds=seeds, processes=1),
-                    *(spec, folder, snapshot_every, dataset, script),
+                    *(spec, folder, snapshot_every, dataset, script, compiler),
                 )
-                for seeds, folder in zip(shares, self._parts, strict=True)
+                for seeds, folder, compiler in zip(shares, self._parts, compilers, strict=True)
             }
             self._workers = start(_learn, given)
             self._waiting = list(self._workers)  # to be told to train
@@ -163,27 +165,37 @@ class DividedTraining:
             with self._signals():
                 while self._running():
                     self._let_train()
-                    self._hear()
-                    self._pass_on()
-                    self._gather()
+                    with self._lasting():
+                        self._hear()
+                        self._pass_on()
+                        self._gather()
                     self.progress.show(self.status)
-            self._raise_what_ended_it()
-            self.folder.finish(self.config.steps)
+            with self._lasting():
+                self._gather()
+                if self._is_finished() and self._fault is None:
+                    self.folder.finish(self.config.steps)
+            if self._fault is not None:
+                raise self._fault
+            if not self._is_finished():
+                raise Stopped(self._signal or signal.SIGTERM, self.folder.path)
             self.progress.show(self.status, final=True)
-        except OSError as error:
-            path = self.folder.path
-            raise RunError(
-                f"cannot write to {path}: {error.strerror or error}; `td7 resume {path}` goes on "
-                "from the last snapshots"
-            ) from error
         finally:
             self.close()
 
-    def _raise_what_ended_it(self) -> None:
-        if self._fault is not None:
-            raise self._fault
-        if not all(worker.task.is_finished for worker in self._workers):
-            raise Stopped(self._signal or signal.SIGTERM, self.folder.path)
+    @contextmanager
+    def _lasting(self) -> Iterator[None]:
+        """What cannot be written here ends the run; the processes have it, and save it."""
+        try:
+            yield
+        except OSError as error:
+            fault = f"cannot write to {self.folder.path}: {error.strerror or error}"
+            self._give_up(RunError(f"{fault}; {self._remedy()}"))
+
+    def _remedy(self) -> str:
+        return f"`td7 resume {self.folder.path}` goes on from the last snapshots"
+
+    def _is_finished(self) -> bool:
+        return all(worker.task.is_finished for worker in self._workers)
 
     # -- the processes -------------------------------------------------------------------------
 
@@ -229,8 +241,7 @@ class DividedTraining:
             try:
                 news = worker.connection.recv()
             except (EOFError, OSError):
-                fault = f"{death(worker, 'training')}; `td7 resume {self.folder.path}` goes on"
-                news = Ended(RunError(f"{fault} from the last snapshots"))
+                news = Ended(RunError(f"{death(worker, 'training')}; {self._remedy()}"))
             if isinstance(news, Said):
                 self._say(news)
             elif isinstance(news, Ended):
@@ -409,10 +420,13 @@ def _learn(
     snapshot_every: float,
     dataset: Dataset | None,
     script: Script,
+    compilers: int,
 ) -> None:
-    """A process: trains its seeds in its folder, and says what becomes of them."""
-    # PyTorch would compile in as many processes as there are cores, for each of these.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(config.threads))
+    """A process: trains its seeds in its folder, and says what becomes of them.
+
+    PyTorch compiles in so many processes of its own; in as many as there are cores, if it is let.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(compilers))
     script.make_known(config.task)
     torch.set_num_threads(config.threads)
     relay = Relay(connection)
