@@ -75,7 +75,7 @@ LONG: dict[str, Any] = {"seeds": 10, "updates": 10**6, "workers": 0, "threads": 
         (16, "cpu", {"seeds": 30}, 30),
         (16, "cpu", {"threads": "4"}, 4),  # threads that wait are no use to others
         (16, "cpu", {"threads": "16"}, 1),
-        (16, "cpu", {"updates": hardware.WORTH_COMPILING - 1}, 1),
+        (16, "cpu", {"updates": hardware.WORTH_DIVIDING - 1}, 1),
         (16, "cpu", {"workers": 2}, 1),
         (16, "cuda", {}, 1),
     ],
@@ -103,7 +103,7 @@ def test_processes_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_task_without_a_file_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was typed in may train many seeds for long, but other processes could not make it."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     entry = EnvSpec("Typed-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
     monkeypatch.setitem(gymnasium.registry, "Typed-v0", entry)
     assert hardware.choose_processes("auto", "cpu", Task("Typed-v0"), **LONG) == 1

@@ -118,7 +118,7 @@ class TrainOptions:
     processes: str = hyper(
         "auto",
         "on a cpu, processes that the seeds are divided among; part of the result's last digits "
-        "(auto: one a seed, up to five a core, from 20_000 updates on; else 1)",
+        "(auto: one a seed, up to five a core, from 50_000 updates on; else 1)",
         group="Hardware",
     )
     threads: str = hyper(

@@ -20,6 +20,8 @@ WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more
 MOST_WORKERS = 1_000  # more is a slip of the finger
 # Updates of all seeds on a CPU: a minute or two of compiling against 10 ms saved in each.
 WORTH_COMPILING = 20_000
+# Likewise: a minute more until ten processes have begun, against 3 ms saved in each update.
+WORTH_DIVIDING = 50_000
 PROCESSES_A_CORE = 5  # ten seeds on two cores: 10% more updates than two processes make
 PROCESS_BYTES = 450_000_000  # what a process takes besides its replay
 
@@ -64,7 +66,7 @@ def choose_processes(
                 f"processes={processes} play their own episodes and take no workers={workers}"
             )
         return processes
-    if device == "cuda" or workers or updates < WORTH_COMPILING:
+    if device == "cuda" or workers or updates < WORTH_DIVIDING:
         return 1
     try:
         Script.current(task)
