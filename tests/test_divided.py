@@ -3,11 +3,15 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +21,14 @@ import pytest
 import td7
 import toys
 from folders import SMALL, results, words
+from td7 import processes
+from td7.divided import DividedTraining, _learn
 from td7.errors import InputError, RunError
+from td7.files import write_json
+from td7.policies import kept_policies
 from td7.recording import Source, record
 from td7.snapshots import has_snapshot, parts
+from td7.training import TWICE
 
 assert toys  # registers the tasks
 GIVEN: dict[str, Any] = {
@@ -141,7 +150,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, divided: td7.Run, how: s
         train(path, listener=Stops(how))
     if how == "kill":
         assert "died (signal SIGKILL) while training" in str(caught.value)
-        assert f"`td7 resume {path}` goes on from the last snapshots" in str(caught.value)
+        assert f"`td7 resume {path}` goes on from what is saved" in str(caught.value)
     assert not multiprocessing.active_children()
     assert has_snapshot(path)
     assert not (path / "finished.json").exists()
@@ -237,3 +246,157 @@ def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None
 def test_replay_of_a_divided_run(divided: td7.Run, whole: td7.Run) -> None:
     ours, theirs = (Source(run.path, 7, 0, silent, silent).replayed(60) for run in (divided, whole))
     np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)
+
+
+class SignalsAll:
+    """A listener: learners are signalled first, as a batch system does; this process later."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def __call__(self, table: str, rows: Sequence[Any]) -> None:
+        if self.done or table != "metrics":
+            return
+        self.done = True
+        for child in multiprocessing.active_children():
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGTERM)
+        later = time.monotonic() + 1.5 * TWICE
+        while time.monotonic() < later:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_to_all_is_one_wish(tmp_path: Path) -> None:
+    """However late the owner hears of it: no snapshot is lost to a second one."""
+    path = tmp_path / "run"
+    with pytest.raises(td7.Stopped):
+        train(path, steps=2000, set=LOCKSTEP, listener=SignalsAll())
+    assert all(has_snapshot(part) for part in parts(path))
+    assert not (path / "error.txt").exists()
+
+
+def test_those_that_wait_are_not_waited_for(tmp_path: Path) -> None:
+    """One process compiles for all; stopped before it does, the others have not begun."""
+    path = tmp_path / "run"
+    asked: list[str] = []
+
+    def stop(table: str, rows: Sequence[Any]) -> None:
+        if not asked:
+            asked.append(table)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(td7.Stopped):
+        train(path, 3, engine="compiled", listener=stop)
+    assert asked == ["evaluations"]
+    assert [has_snapshot(part) for part in parts(path)] == [True, False, False]
+    assert not multiprocessing.active_children()
+
+
+def test_a_kept_policy_is_there_when_its_evaluation_is_told(tmp_path: Path) -> None:
+    path, found = tmp_path / "run", []
+
+    def look(table: str, rows: Sequence[Any]) -> None:
+        if table == "evaluations":
+            seed, step = int(rows[0]["seed"]), int(rows[0]["step"])
+            found.append((kept_policies(path, step) / f"seed-{seed}.safetensors").exists())
+
+    train(path, listener=look)
+    assert found == [True] * 4 * 3
+
+
+def test_policies_between_their_files(tmp_path: Path) -> None:
+    """A process has written new weights, not yet what tells of them, when another saves."""
+    divided = object.__new__(DividedTraining)
+    divided._saved, target = {}, tmp_path / "policy"
+    divided.config = SimpleNamespace(seeds=(0, 4))  # type: ignore[assignment]  # enough of one
+
+    def write(process: int, seed: int, steps: int) -> Path:
+        folder = tmp_path / f"process-{process}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"seed-{seed}.safetensors").write_bytes(str(steps).encode())
+        write_json(folder / "policy.json", {"steps": [steps], "seeds": [seed]})
+        return folder
+
+    def told() -> list[int]:
+        for folder in folders:
+            divided._take_policies(folder, target)
+        found: list[int] = json.loads((target / "policy.json").read_text())["steps"]
+        return found
+
+    folders = [write(0, 0, 100), write(1, 4, 100)]
+    assert told() == [100, 100]
+    (folders[1] / "seed-4.safetensors").write_bytes(b"200")
+    assert told() == [100, 100]
+    write_json(folders[1] / "policy.json", {"steps": [200], "seeds": [4]})
+    assert told() == [100, 200]
+    assert (target / "seed-4.safetensors").read_bytes() == b"200"
+
+
+def test_what_cannot_be_written_at_the_start_is_told(tmp_path: Path, divided: td7.Run) -> None:
+    """Here, a folder in the place of a process's table."""
+    path = tmp_path / "run"
+    shutil.copytree(divided.path, path)
+    table = parts(path)[1] / "episodes.csv"
+    table.unlink()
+    table.mkdir()
+    with pytest.raises(RunError, match=r"seeds 4: .*Is a directory"):
+        td7.resume(path, steps=160, quiet=True)
+    assert not multiprocessing.active_children()
+
+
+OVERRIDDEN = """
+import gymnasium, numpy as np
+import td7
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float64)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2), {{}}
+    def step(self, action):
+        return np.zeros(2), 7.0, False, False, {{}}
+
+gymnasium.registry["Pendulum-v1"].entry_point = {entry}
+run = td7.train(env="Pendulum-v1", seeds="0-1", processes=2, steps=200, evaluate_every=200,
+                evaluation_episodes=1, out={out!r}, quiet=True,
+                set=dict(random_steps=100, hidden_dim=8, embedding_dim=8, batch_size=8))
+print(sorted(set(run.evaluations["return"])))
+"""
+
+
+@pytest.mark.parametrize("entry", ["Mine", "'toys:Point'"])
+def test_a_task_that_a_script_made_anew(tmp_path: Path, entry: str) -> None:
+    """Other processes have Gymnasium's own under that name, unless they are told."""
+    script = tmp_path / "script.py"
+    script.write_text(OVERRIDDEN.format(entry=entry, out=str(tmp_path / "run")))
+    command = [sys.executable, str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert found.stderr == ""
+    returns = json.loads(found.stdout)
+    if entry == "Mine":
+        assert returns == [1400.0]
+    else:
+        assert min(returns) > -300  # Pendulum's own are far below
+
+
+def test_starting_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may come between two of them."""
+    begin = SpawnProcess.start
+    started: list[SpawnProcess] = []
+
+    def start(process: SpawnProcess) -> None:
+        if started:
+            raise KeyboardInterrupt
+        started.append(process)
+        begin(process)
+
+    monkeypatch.setattr(SpawnProcess, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(_learn, {"a": (), "b": ()})
+    assert len(started) == 1
+    assert not multiprocessing.active_children()

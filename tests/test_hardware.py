@@ -1,7 +1,9 @@
 """What `auto` chooses, and what does not fit this machine."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -111,10 +113,43 @@ def test_a_task_without_a_file_stays_in_its_process(monkeypatch: pytest.MonkeyPa
         Script.current(Task("Typed-v0"))
 
 
-@pytest.mark.parametrize(("given", "device", "told"), [("2", "cuda", "are for a cpu")])
-def test_processes_that_cannot_be(given: str, device: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        hardware.choose_processes(given, device, Task("Pendulum-v1"), **LONG)
+def test_processes_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task("Pendulum-v1")
+    with pytest.raises(InputError, match="are for a cpu"):
+        hardware.choose_processes("2", "cuda", task, **LONG)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(hardware, "current_process", lambda: SimpleNamespace(daemon=True))
+    with pytest.raises(InputError, match="daemonic process"):
+        hardware.choose_processes("2", "cpu", task, **LONG)
+    assert hardware.choose_processes("auto", "cpu", task, **LONG) == 1
+
+
+def test_a_task_that_only_its_script_can_make_stays_in_its_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Run again, the script may do more than that, or nothing, under its guard."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    entry = EnvSpec("Own-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
+    monkeypatch.setitem(gymnasium.registry, "Own-v0", entry)
+    assert Script.current(Task("Own-v0")).must_run
+    assert hardware.choose_processes("auto", "cpu", Task("Own-v0"), **LONG) == 1
+
+
+def test_processes_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are refused, or, where nobody asked for them, one it is."""
+    task, free = "HalfCheetah-v4", 3 * hardware.PROCESS_BYTES
+    monkeypatch.setattr(hardware, "_free_bytes", lambda _: free)
+    given = {"env": task, "seeds": "0-3", "steps": 50_000, "device": "cpu"}
+    options = api.train_options({**given, "processes": 4})
+    with pytest.raises(InputError, match=r"in 4 processes takes 1.8 GB .* --processes 1$"):
+        hardware.check_memory(api.run_config(options), describe(Task(task)))
+    options = api.train_options(given)
+    config = replace(api.run_config(options), processes=4, threads=1)
+    fitting = api._fitting(config, describe(Task(task)), options)
+    assert (fitting.processes, fitting.threads) == (1, torch.get_num_threads())
+    hardware.check_memory(fitting, describe(Task(task)))
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,8 @@ def start(
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
+    if options.processes == "auto":
+        config = _fitting(config, spec, options)
     check_memory(config, spec)
     check_learner(config, spec)
     if options.tensorboard:
@@ -288,6 +290,16 @@ def start(
     }
     runs.create(path, record)
     return _run(config, spec, path, record, workers, options, dataset, shown, listener)
+
+
+def _fitting(config: "RunConfig", spec: TaskSpec, options: TrainOptions) -> "RunConfig":
+    """In one process, where there is no memory for several."""
+    try:
+        check_memory(config, spec)
+    except InputError:
+        threads = choose_threads(options.threads, config.hyperparameters, 1)
+        return dataclasses.replace(config, processes=1, threads=threads)
+    return config
 
 
 def _check_listener(listener: object) -> None:

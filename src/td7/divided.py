@@ -13,11 +13,13 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +28,7 @@ import torch
 
 from td7.asynchronous import AsynchronousTraining
 from td7.datasets import Dataset
-from td7.errors import InputError, RunError, Stopped
+from td7.errors import InputError, RunError, Stopped, one_line
 from td7.events import EventFiles, Listener, ListenerFault, Told
 from td7.files import write_json
 from td7.lockstep import LockstepTraining
@@ -127,13 +129,17 @@ class DividedTraining:
             given = {
                 f"td7-seeds-{','.join(map(str, seeds))}": (
                     replace(config, seeds=seeds, processes=1),
-                    *(spec, folder, snapshot_every, dataset, script, compiler),
+                    *(spec, folder, snapshot_every, script, compiler),
                 )
                 for seeds, folder, compiler in zip(shares, self._parts, compilers, strict=True)
             }
-            self._workers = start(_learn, given)
+            self._workers = start(_learn, given, may_have_children=True)
+            # At the latest when Python ends, which would wait for them.
+            opened.callback(Finalize(self, end, (self._workers,), exitpriority=0))
             self._waiting = list(self._workers)  # to be told to train
-            opened.callback(end, self._workers)
+            for worker in self._workers:
+                with suppress(OSError):  # it died, which is found out
+                    worker.connection.send(dataset)
             ready = self._wait_until_ready()
             self._statuses = [each.status for each in ready]
             self._steps_before = sum(each.steps_before for each in self._statuses)
@@ -171,7 +177,7 @@ class DividedTraining:
                         self._gather()
                     self.progress.show(self.status)
             with self._lasting():
-                self._gather()
+                self._gather(always=True)
                 if self._is_finished() and self._fault is None:
                     self.folder.finish(self.config.steps)
             if self._fault is not None:
@@ -192,7 +198,7 @@ class DividedTraining:
             self._give_up(RunError(f"{fault}; {self._remedy()}"))
 
     def _remedy(self) -> str:
-        return f"`td7 resume {self.folder.path}` goes on from the last snapshots"
+        return f"`td7 resume {self.folder.path}` goes on from what is saved"
 
     def _is_finished(self) -> bool:
         return all(worker.task.is_finished for worker in self._workers)
@@ -210,11 +216,18 @@ class DividedTraining:
         return [ready[worker.process.name] for worker in self._workers]
 
     def _let_train(self) -> None:
-        """One process first: what it compiles, the others find compiled."""
+        """One process first: what it compiles, the others find compiled.
+
+        Those that wait when the run is stopped have nothing new, and end.
+        """
+        if self._is_stopping:
+            for worker in self._waiting:
+                worker.task = worker.task or Ended()
+                worker.connection.close()
+            self._waiting = []
         first, *others = self._workers
         compiles = self.config.engine != "eager" and not self._statuses[0].learning
-        waits = compiles and first.task is None and not self._is_stopping
-        for worker in [first] if waits else [first, *others]:
+        for worker in [first] if compiles and first.task is None else [first, *others]:
             if worker in self._waiting:
                 self._waiting.remove(worker)
                 with suppress(OSError):  # it died, which is found out
@@ -231,6 +244,8 @@ class DividedTraining:
                     steps = sum(member.steps for member in self._members())
                     self._learning = self._seconds(), steps
             elif isinstance(news, NewRows):
+                if self.config.keep_policies:  # those of an evaluation are there before its rows
+                    self._take_kept(self._parts[self._workers.index(worker)])
                 self.folder.tables[news.table].append(news.rows)
 
     def _news(self) -> Iterator[tuple[Worker, Any]]:
@@ -238,28 +253,32 @@ class DividedTraining:
         by_connection = {worker.connection: worker for worker in self._running()}
         for connection in wait(list(by_connection), timeout=LOOK_EVERY):
             worker = by_connection[connection]  # type: ignore[index]  # only connections are waited for
-            try:
-                news = worker.connection.recv()
-            except (EOFError, OSError):
-                news = Ended(RunError(f"{death(worker, 'training')}; {self._remedy()}"))
-            if isinstance(news, Said):
-                self._say(news)
-            elif isinstance(news, Ended):
-                worker.task = news
-                if news.error is not None:
-                    self._give_up(self._in_own_words(news.error))
-            yield worker, news
+            while worker.task is None and worker.connection.poll():
+                news = self._heard(worker)
+                if isinstance(news, Said):
+                    self._say(news)
+                elif isinstance(news, Ended):
+                    worker.task = news
+                    if news.error is not None:
+                        self._give_up(self._in_own_words(news.error, worker))
+                yield worker, news
+
+    def _heard(self, worker: Worker) -> Any:
+        try:
+            return worker.connection.recv()
+        except (EOFError, OSError):
+            doing = "starting" if worker in self._waiting else "training"
+            return Ended(RunError(f"{death(worker, doing)}; {self._remedy()}"))
 
     def _say(self, news: Said) -> None:
         if news.message not in self._said:
             self._said.add(news.message)
             (self.progress.warn if news.is_warning else self.progress.say)(news.message)
 
-    def _in_own_words(self, error: Exception) -> Exception:
-        """A process knows its own folder only; a user, the run's."""
-        text = str(error)
-        for folder in self._parts:
-            text = text.replace(str(folder), str(self.folder.path))
+    def _in_own_words(self, error: Exception, worker: Worker) -> Exception:
+        """A process knows its own folder only; a user resumes the run's."""
+        own = self._parts[self._workers.index(worker)]
+        text = str(error.args[0]).replace(f"td7 resume {own}`", f"td7 resume {self.folder.path}`")
         error.args = (text, *error.args[1:])
         return error
 
@@ -272,7 +291,7 @@ class DividedTraining:
         """Asks every process for a snapshot."""
         if not self._is_stopping:
             self._is_stopping = True
-            for worker in self._running():  # also those that wait: they save what they have
+            for worker in self._running():
                 if worker.process.pid is not None and worker.process.is_alive():
                     os.kill(worker.process.pid, signal.SIGTERM)
 
@@ -312,16 +331,15 @@ class DividedTraining:
 
     # -- what they made ------------------------------------------------------------------------
 
-    def _gather(self) -> None:
+    def _gather(self, *, always: bool = False) -> None:
         """Policies and timings, when a process has saved new ones: timings are its last file."""
         files = [folder / "timings.csv" for folder in self._parts]
         saved = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
-        if saved == self._gathered:
+        if not any(saved) or (saved == self._gathered and not always):
             return
-        self._gathered = saved
         for folder in self._parts:
-            for own in sorted([folder / "policy", *folder.glob("policies/*")]):
-                self._take_policies(own, self.folder.path / own.relative_to(folder))
+            self._take_kept(folder)
+            self._take_policies(folder / "policy", self.folder.path / "policy")
         rows = []
         for file in files:
             if file.exists():
@@ -334,16 +352,22 @@ class DividedTraining:
         self.folder.write_timings(
             dict(zip(phases, seconds, strict=True)), dict(zip(phases, times, strict=True))
         )
+        self._gathered = saved
+
+    def _take_kept(self, folder: Path) -> None:
+        """Policies of earlier steps that a process kept."""
+        for source in sorted(folder.glob("policies/*")):
+            if any(source.glob("seed-*.safetensors")):
+                self._take_policies(source, self.folder.path / source.relative_to(folder))
 
     def _take_policies(self, source: Path, target: Path) -> None:
-        """Files move; policy.json tells of all seeds."""
-        files = list(source.glob("seed-*.safetensors"))
-        if not (files and (source / "policy.json").exists()):
+        """Files move; policy.json, which comes after them, tells of all seeds."""
+        if not (source / "policy.json").exists():
             return
-        description = json.loads((source / "policy.json").read_text())
         target.mkdir(parents=True, exist_ok=True)
-        for file in files:
+        for file in source.glob("seed-*.safetensors"):
             file.replace(target / file.name)
+        description = json.loads((source / "policy.json").read_text())
         if isinstance(description["steps"], list):
             self._saved |= dict(zip(description["seeds"], description["steps"], strict=True))
             description["steps"] = [self._saved.get(seed, 0) for seed in self.config.seeds]
@@ -378,22 +402,37 @@ class Relay:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._told = 0.0
-        self._is_deaf = True
+        self._queue: deque[object] = deque()
+        self._is_sending = False
         self._is_alone = False
+        self._is_asked = False  # to stop, before there was anything to stop
+        # Python's own handlers, as what an environment starts would inherit blocked signals.
+        signal.signal(signal.SIGINT, self._note)
+        signal.signal(signal.SIGTERM, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        self._is_asked |= signum == signal.SIGTERM
 
     def send(self, news: object) -> None:
-        if self._is_alone:
+        self._queue.append(news)
+        if self._is_sending:  # and this is a signal's handler, in the middle of it
             return
+        self._is_sending = True
         try:
-            self._connection.send(news)
+            while self._queue and not self._is_alone:
+                self._connection.send(self._queue.popleft())
         except OSError:  # nobody is there any more: as if asked to stop
             self._is_alone = True
             signal.raise_signal(signal.SIGTERM)
+        finally:
+            self._is_sending = False
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
-        if self._is_deaf:  # from here on, there is someone to handle it
-            self._is_deaf = False
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        if self._is_asked:  # by now there is someone to handle it
+            self._is_asked = False
+            signal.raise_signal(signal.SIGTERM)
         if final or time.monotonic() - self._told >= TELL_EVERY:
             self._told = time.monotonic()
             self.send(status())
@@ -418,7 +457,6 @@ def _learn(
     spec: TaskSpec,
     path: Path,
     snapshot_every: float,
-    dataset: Dataset | None,
     script: Script,
     compilers: int,
 ) -> None:
@@ -427,24 +465,29 @@ def _learn(
     PyTorch compiles in so many processes of its own; in as many as there are cores, if it is let.
     """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(compilers))
-    script.make_known(config.task)
     torch.set_num_threads(config.threads)
     relay = Relay(connection)
-    with suppress(OSError, EOFError):  # whoever asked is gone
+    try:
+        dataset = connection.recv()
+        script.make_known(config.task)
+        loop: Training = training(config, dataset)(
+            config, spec, path, relay, workers=0, snapshot_every=snapshot_every
+        )
+        loop.can_be_hurried = False  # whoever hurries the owner has it end this process
         try:
-            loop: Training = training(config, dataset)(
-                config, spec, path, relay, workers=0, snapshot_every=snapshot_every
-            )
-            try:
-                loop.folder.listen(relay.rows)
-                connection.send(Ready(loop.status(), loop.engine.metrics))
-                connection.recv()
-                loop.run()
-            finally:
-                loop.close()
-        except (RunError, InputError) as error:
-            connection.send(Ended(error))
-        except Stopped:
-            connection.send(Ended())
-        else:
-            connection.send(Ended(is_finished=True))
+            loop.folder.listen(relay.rows)
+            relay.send(Ready(loop.status(), loop.engine.metrics))
+            connection.recv()
+            loop.run()
+        finally:
+            loop.close()
+    except EOFError:  # nobody is there any more
+        return
+    except Stopped:
+        relay.send(Ended())
+    except (RunError, InputError) as error:
+        relay.send(Ended(error))
+    except (OSError, MemoryError) as error:
+        relay.send(Ended(RunError(f"seeds {', '.join(map(str, config.seeds))}: {one_line(error)}")))
+    else:
+        relay.send(Ended(is_finished=True))

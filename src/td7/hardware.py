@@ -2,6 +2,7 @@
 
 import os
 import re
+from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,15 +62,21 @@ def choose_processes(
             raise InputError(f"processes={processes} for {seeds} seed(s): at most one a seed")
         if processes > 1 and device == "cuda":
             raise InputError("processes are for a cpu; a GPU has all seeds in one, allowed: 1")
+        if processes > 1 and current_process().daemon:
+            raise InputError(
+                f"processes={processes}: this is a daemonic process of Python's multiprocessing, "
+                "which may not start any; allowed: 1"
+            )
         if processes > 1 and workers:
             raise InputError(
                 f"processes={processes} play their own episodes and take no workers={workers}"
             )
         return processes
-    if device == "cuda" or workers or updates < WORTH_DIVIDING:
+    if device == "cuda" or workers or updates < WORTH_DIVIDING or current_process().daemon:
         return 1
     try:
-        Script.current(task)
+        if Script.current(task).must_run:  # which may have other effects
+            return 1
     except InputError:  # other processes could not make it
         return 1
     return fast_processes(
@@ -128,8 +135,10 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
     layout = RowLayout(spec.state_dim, spec.action_dim)
     rows, seeds = config.replay_rows, len(config.seeds)
     of_rows, of_priorities = required_bytes(layout, rows, seeds, shared=config.dataset is not None)
-    if config.dataset:  # which every process keeps
-        of_rows *= config.processes
+    if config.processes > 1:
+        if config.dataset:  # which every process has, and a replay of it
+            of_rows *= 2 * config.processes
+        of_rows += config.processes * PROCESS_BYTES
     on_device = of_priorities + (of_rows if config.replay_device == config.device else 0)
     for device, needed in {config.replay_device: of_rows, config.device: on_device}.items():
         free = _free_bytes(device)
@@ -139,11 +148,14 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
         allowed = ["a smaller dataset" if config.dataset else fits]
         if seeds > 1:
             allowed.append("fewer seeds at once")
+        if config.processes > 1:
+            allowed.append("--processes 1")
         if config.replay_device != "cpu":
             allowed.append("--replay-device cpu")
+        among = f" in {config.processes} processes" if config.processes > 1 else ""
         raise InputError(
-            f"the replay of {seeds} seed(s) takes {needed / 1e9:.1f} GB of {device} ({rows:,} rows "
-            f"each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
+            f"the replay of {seeds} seed(s){among} takes {needed / 1e9:.1f} GB of {device} "
+            f"({rows:,} rows each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
         )
 
 

@@ -40,18 +40,28 @@ class Worker:
     task: Any = None  # what it is busy with
 
 
-def start(target: Callable[..., None], arguments: Mapping[str, tuple[Any, ...]]) -> list[Worker]:
-    """A process a name, that runs `target(connection, *arguments)`."""
+def start(
+    target: Callable[..., None],
+    arguments: Mapping[str, tuple[Any, ...]],
+    *,
+    may_have_children: bool = False,
+) -> list[Worker]:
+    """A process a name, that runs `target(connection, *arguments)`; all of them, or none."""
     # spawn: a forked copy of a process with CUDA or threads is not safe to use.
     context = get_context("spawn")
-    workers = []
-    with _single_threaded_children(), _deaf_children(), _children_without_main():
-        for name, given in arguments.items():
-            here, there = context.Pipe()
-            process = context.Process(target=target, args=(there, *given), name=name, daemon=True)
-            process.start()
-            there.close()
-            workers.append(Worker(process, here))
+    workers: list[Worker] = []
+    try:
+        with _single_threaded_children(), _deaf_children(), _children_without_main():
+            for name, given in arguments.items():
+                here, there = context.Pipe()
+                process = context.Process(target=target, args=(there, *given), name=name)
+                process.daemon = not may_have_children
+                workers.append(Worker(process, here))
+                process.start()
+                there.close()
+    except BaseException:  # Ctrl-C may come in between
+        end([worker for worker in workers if worker.process.pid is not None])
+        raise
     return workers
 
 
@@ -149,6 +159,7 @@ class Script:
 
     path: str | None  # of the program, to be run again up to where it uses this package
     entry: EnvSpec | None  # as registered, if that can be sent
+    is_registered: bool  # by whomever
 
     @classmethod
     def current(cls, task: Task) -> "Script":
@@ -156,6 +167,7 @@ class Script:
         path = getattr(main, "__file__", None) if main.__spec__ is None else None
         path = path if path and Path(path).is_file() else None
         entry = gymnasium.registry.get(task.name)
+        is_registered = entry is not None
         if entry is not None and not _can_be_sent(entry):
             entry = None
             if path is None:
@@ -164,18 +176,25 @@ class Script:
                     f"a file defines: put it into a module, as 'module:{task.name}', or give "
                     "workers=0 and processes=1"
                 )
-        return cls(path, entry)
+        return cls(path, entry, is_registered)
+
+    @property
+    def must_run(self) -> bool:
+        """Only the program knows how to make the task."""
+        return self.is_registered and self.entry is None
 
     def make_known(self, task: Task) -> None:
-        """Registers the task in a worker, if it is not known there without."""
+        """Registers the task in a worker as it is here, whatever it may be there without."""
         try:
             make(task).close()
+            is_known = True
         except InputError:
-            if self.entry is not None:
-                gymnasium.registry[self.entry.id] = self.entry
-            elif self.path is not None:
-                with suppress(EndOfScript), reading_script():
-                    runpy.run_path(self.path, run_name="__mp_main__")
+            is_known = False
+        if self.entry is not None:
+            gymnasium.registry[self.entry.id] = self.entry
+        elif self.path is not None and (self.must_run or not is_known):
+            with suppress(EndOfScript), reading_script():
+                runpy.run_path(self.path, run_name="__mp_main__")
 
 
 def _can_be_sent(entry: EnvSpec) -> bool:
@@ -183,7 +202,8 @@ def _can_be_sent(entry: EnvSpec) -> bool:
     if getattr(entry.entry_point, "__module__", "") == "__main__":
         return False
     try:
-        pickle.dumps(entry)
+        with _children_without_main():
+            pickle.dumps(entry)
     except (pickle.PicklingError, AttributeError, TypeError):
         return False
     return True

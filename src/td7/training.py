@@ -193,6 +193,7 @@ class Training(ABC):
         self.config = config
         self.spec = spec
         self.progress = progress
+        self.can_be_hurried = True  # by a second signal, which costs the snapshot
         self.clock = Clock()
         self._snapshot_every = snapshot_every
         self._signal: int | None = None
@@ -617,7 +618,7 @@ class Training(ABC):
             nonlocal asked
             if self._signal is not None:
                 # `timeout` and others signal a process and its group: that is one wish, not two.
-                if time.monotonic() - asked > TWICE:
+                if self.can_be_hurried and time.monotonic() - asked > TWICE:
                     raise KeyboardInterrupt
                 return
             self._signal, asked = signum, time.monotonic()
