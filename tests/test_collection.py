@@ -840,4 +840,6 @@ def test_a_program_without_a_file(tmp_path: Path) -> None:
     not_sent = run_script(tmp_path, ["-"], OWN_TASK.replace("{settings}", repr(dict(SMALL))))
     told = not_sent.stderr.splitlines()[-1]
     assert told.startswith("td7.errors.InputError: worker processes cannot make the task 'Mine-v0'")
-    assert told.endswith("put it into a module, as 'module:Mine-v0', or give workers=0")
+    assert told.endswith(
+        "put it into a module, as 'module:Mine-v0', or give workers=0 and processes=1"
+    )

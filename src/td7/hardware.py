@@ -155,7 +155,8 @@ def check_memory(config: "RunConfig", spec: TaskSpec) -> None:
         among = f" in {config.processes} processes" if config.processes > 1 else ""
         raise InputError(
             f"the replay of {seeds} seed(s){among} takes {needed / 1e9:.1f} GB of {device} "
-            f"({rows:,} rows each), which has {free / 1e9:.1f} GB free; allowed: {', '.join(allowed)}"
+            f"({rows:,} rows each), which has {free / 1e9:.1f} GB free; "
+            f"allowed: {', '.join(allowed)}"
         )
 
 
