@@ -569,7 +569,7 @@ def test_how_it_runs_is_as_before_unless_given(
             used.append((workers, snapshot_every))
             super().__init__(*arguments, workers=workers, snapshot_every=snapshot_every, **more)
 
-    monkeypatch.setattr("td7.lockstep.LockstepTraining", Noted)
+    monkeypatch.setattr("td7.divided.LockstepTraining", Noted)
     given: dict[str, Any] = {"workers": "1", "snapshot_every": 7.0}
     given["set"] = {**SMALL, "checkpoints": "none"}
     td7.train(env="toys:Point-v0", steps=20, out=str(path), quiet=True, **given)
