@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,17 +18,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import td7
 import toys
 from folders import SMALL, results, words
 from td7 import processes
-from td7.divided import DividedTraining, _learn
+from td7.api import run_config, train_options
+from td7.divided import DividedTraining, Ended, Ready, Relay, _learn
+from td7.environments import describe
 from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.policies import kept_policies
+from td7.processes import Script
 from td7.recording import Source, record
-from td7.snapshots import has_snapshot, parts
+from td7.snapshots import Snapshots, has_snapshot, parts
 from td7.training import TWICE
 
 assert toys  # registers the tasks
@@ -276,6 +281,50 @@ def test_a_signal_to_all_is_one_wish(tmp_path: Path) -> None:
     assert not (path / "error.txt").exists()
 
 
+@pytest.fixture
+def as_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a process changes of itself is as before afterwards."""
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    threads, signals = torch.get_num_threads(), (signal.SIGINT, signal.SIGTERM)
+    before = {s: signal.getsignal(s) for s in signals}
+    yield
+    torch.set_num_threads(threads)
+    for s, handler in before.items():
+        signal.signal(s, handler)
+
+
+@pytest.mark.usefixtures("as_a_process")
+def test_a_process_cannot_be_hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked before it trains, it stops when it does; asked again while it saves, it saves."""
+    config = run_config(train_options({**GIVEN, "seeds": "0", "device": "cpu"}))
+    save = Snapshots.save
+
+    def slowly(snapshots: Snapshots, *given: Any) -> Path:
+        later = time.monotonic() + 1.5 * TWICE
+        while time.monotonic() < later:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        return save(snapshots, *given)
+
+    class Asked(Relay):
+        def __init__(self, connection: Connection) -> None:
+            super().__init__(connection)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Snapshots, "save", slowly)
+    monkeypatch.setattr("td7.divided.Relay", Asked)
+    here, there = multiprocessing.Pipe()
+    here.send(None)  # no dataset
+    here.send(None)  # it may train
+    _learn(there, config, describe(config.task), tmp_path, 0.0, Script.current(config.task), 1)
+    heard = []
+    while here.poll():
+        heard.append(here.recv())
+    assert isinstance(heard[0], Ready)
+    assert heard[-1] == Ended()
+    assert has_snapshot(tmp_path)
+
+
 def test_those_that_wait_are_not_waited_for(tmp_path: Path) -> None:
     """One process compiles for all; stopped before it does, the others have not begun."""
     path = tmp_path / "run"
@@ -372,7 +421,8 @@ def test_a_task_that_a_script_made_anew(tmp_path: Path, entry: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(OVERRIDDEN.format(entry=entry, out=str(tmp_path / "run")))
     command = [sys.executable, str(script)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     found = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env=environment, check=False
     )
