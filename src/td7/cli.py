@@ -288,7 +288,7 @@ def _add_bench(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
             "--engines",
             "auto",
             "of eager, compiled, graph (auto: eager and the fast one); processes: compiled, seeds "
-            "divided among the cores; sampling: LAP's part alone",
+            "in processes of their own; sampling: LAP's part alone",
         ),
         ("--rows", "100_000", "replay sizes"),
         ("--env", "HalfCheetah-v4", "the tasks, as A,B, whose sizes are taken"),
