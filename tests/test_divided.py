@@ -214,6 +214,12 @@ def test_what_an_environment_raises_is_the_runs(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(run.episodes, expected.episodes, rtol=1e-6)
 
 
+def test_environments_may_have_processes_of_their_own(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", env="toys:Helped-v0", seeds="0,4", steps=40)
+    assert run.episodes["seed"].nunique() == 2
+    assert not multiprocessing.active_children()
+
+
 def test_what_a_process_refuses_is_the_runs(tmp_path: Path, divided: td7.Run) -> None:
     """Here, tables with other rows than a snapshot knows of; nothing is written."""
     path = tmp_path / "run"

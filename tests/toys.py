@@ -1,7 +1,9 @@
 """Tiny Gymnasium tasks for the tests, importable by worker processes as `toys:Name-v0`."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -60,7 +62,26 @@ class Point(gymnasium.Env[Array, Array]):
         return self._x.copy(), reward, bool(np.abs(self._x[0]) > 2.0), False, {}
 
 
+class Helped(Point):
+    """With a program and a process of its own, as simulators have; both end when asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._program = subprocess.Popen(["sleep", "600"])
+        self._process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+        self._process.start()
+
+    def close(self) -> None:
+        self._program.terminate()
+        self._process.terminate()
+        self._program.wait(timeout=10)
+        self._process.join(timeout=10)
+        if self._process.exitcode is None:
+            raise TimeoutError("it does not end")
+
+
 gymnasium.register("Point-v0", entry_point="toys:Point", max_episode_steps=20)
+gymnasium.register("Helped-v0", entry_point="toys:Helped", max_episode_steps=20)
 gymnasium.register("Faulty-v0", entry_point="toys:Point", kwargs={"fault": "raise"})
 
 
