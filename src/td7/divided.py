@@ -11,11 +11,10 @@ import csv
 import json
 import os
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -33,7 +32,7 @@ from td7.events import EventFiles, Listener, ListenerFault, Told
 from td7.files import write_json
 from td7.lockstep import LockstepTraining
 from td7.offline import OfflineTraining
-from td7.processes import Script, Worker, death, end, own_cores, start
+from td7.processes import Script, Worker, death, end, on_signals, own_cores, start
 from td7.progress import MemberStatus, Progress, Status
 from td7.runs import RunFolder
 from td7.snapshots import has_snapshot, part
@@ -109,7 +108,6 @@ class DividedTraining:
         self.progress = progress
         self.has_snapshot = has_snapshot(path)
         self._said: set[str] = set()  # most is said by every process
-        self._asked: list[float] = []  # when signals came
         self._signal = 0
         self._is_stopping = False
         self._fault: BaseException | None = None
@@ -306,28 +304,19 @@ class DividedTraining:
                 raise  # it insists
             self._give_up(fault)
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> AbstractContextManager[None]:
         """SIGINT and SIGTERM are passed on, once; a second one insists."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may handle signals
-            return
+        asked = 0.0
 
         def ask(signum: int, frame: FrameType | None) -> None:
-            del frame
-            if self._signal and time.monotonic() - self._asked[0] > TWICE:
+            nonlocal asked
+            if not self._signal:
+                self._signal, asked = signum, time.monotonic()
+                self._stop()
+            elif time.monotonic() - asked > TWICE:
                 raise KeyboardInterrupt
-            self._signal = self._signal or signum
-            self._asked.append(time.monotonic())
-            self._stop()
 
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {s: signal.signal(s, ask) for s in signals}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
+        return on_signals(ask)
 
     # -- what they made ------------------------------------------------------------------------
 

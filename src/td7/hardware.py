@@ -21,9 +21,9 @@ WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more
 MOST_WORKERS = 1_000  # more is a slip of the finger
 # Updates of all seeds on a CPU: a minute or two of compiling against 10 ms saved in each.
 WORTH_COMPILING = 20_000
-# Likewise: a minute more until ten processes have begun, against 3 ms saved in each update.
+# Likewise: two minutes more until ten processes have begun, against 4 ms saved in each update.
 WORTH_DIVIDING = 50_000
-PROCESSES_A_CORE = 5  # ten seeds on two cores: 10% more updates than two processes make
+PROCESSES_A_CORE = 5  # ten seeds on two cores are one each, which is faster than two of five
 PROCESS_BYTES = 450_000_000  # what a process takes besides its replay
 
 
@@ -85,7 +85,7 @@ def choose_processes(
 
 
 def fast_processes(seeds: int, threads: int = 1) -> int:
-    """One a seed: the less a process learns at once, the more of it stays in its core's cache.
+    """One a seed, which was the fastest; see results/bench.
 
     Fewer where they would crowd the cores or fill the memory; one where there is one core.
     """

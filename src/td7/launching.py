@@ -7,19 +7,17 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from td7.errors import InputError, Stopped
 from td7.files import write_json
 from td7.planning import Planned, State, fraction, measured_rates, seconds_left, state
-from td7.processes import own_cores
+from td7.processes import on_signals, own_cores
 
 LOOK_EVERY = 0.2  # seconds between two looks at the processes
 KILL_AFTER = 60.0  # seconds that a run has to write its snapshot
@@ -178,20 +176,8 @@ def stop(processes: "Sequence[subprocess.Popen[bytes]] | Any") -> None:
 def signals() -> Iterator[list[int]]:
     """SIGINT and SIGTERM are noted in the list."""
     asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked  # only the main thread may handle signals
-        return
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        del frame
-        asked.append(signum)
-
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signals(lambda signum, _: asked.append(signum)):
         yield asked
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
 
 
 def write_failures(out: Path, failed: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ import pickle
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import gymnasium
@@ -24,6 +25,20 @@ from gymnasium.envs.registration import EnvSpec
 from td7.environments import make
 from td7.errors import EnvironmentFault, InputError
 from td7.types import Task
+
+
+@contextmanager
+def on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM go to the handler in here, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+    before = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for s, own in before.items():
+            signal.signal(s, own)
 
 
 def own_cores() -> set[int]:

@@ -5,13 +5,11 @@ The loops themselves are `asynchronous` (members with checkpoints, each on its o
 """
 
 import json
-import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from types import FrameType
@@ -31,6 +29,7 @@ from td7.datasets import score
 from td7.engine import MODES, Engine, Fetch
 from td7.errors import EnvironmentFault, InputError, RunError, Stopped
 from td7.events import EventFiles, Listener, ListenerFault, Told
+from td7.processes import on_signals
 from td7.progress import MemberStatus, Progress, Status
 from td7.replay import Replay
 from td7.runs import Keep, RunFolder, versions
@@ -605,13 +604,8 @@ class Training(ABC):
             best=member.assessment.best,
         )
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> AbstractContextManager[None]:
         """SIGINT and SIGTERM ask for a stop at the next consistent point; a second one insists."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may handle signals
-            return
-
         asked = 0.0
 
         def ask(signum: int, frame: FrameType | None) -> None:
@@ -628,13 +622,7 @@ class Training(ABC):
             )
             self.executor.abandon()  # an episode may be long, and can be played again
 
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {s: signal.signal(s, ask) for s in signals}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
+        return on_signals(ask)
 
 
 def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "") -> None:
