@@ -9,12 +9,13 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from td7 import actors, networks
-from td7.actors import Actor
 from td7.algorithms import ALGORITHMS
-from td7.algorithms.base import Batch, Learner, Turn
+from td7.algorithms.learner import Batch, Learner, Turn
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.architectures import Layer, Layout, Network, from_json, to_json
+from td7.networks import numpy_actor as actors
+from td7.networks import stacked as networks
+from td7.networks.description import Layer, Layout, Network, from_json, to_json
+from td7.networks.numpy_actor import Actor
 from td7.types import Task, TaskSpec
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0, -1.0), (1.0, 1.0), None)

@@ -10,16 +10,15 @@ from numpy.testing import assert_allclose
 from torch import Tensor
 
 from gaussian_reference import PlainAgent
-from td7 import losses
-from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Turn
-from td7.algorithms.gaussian import policy_network, sampled
+from td7.algorithms import algorithm, losses
+from td7.algorithms.learner import Batch, Turn
+from td7.algorithms.maximum_entropy import policy_network, sampled
 from td7.algorithms.sac import SACConfig
 from td7.algorithms.tqc import TQCConfig
-from td7.architectures import Layout
 from td7.configs import with_values
 from td7.errors import InputError
-from td7.networks import unflatten
+from td7.networks.description import Layout
+from td7.networks.stacked import unflatten
 from td7.types import Task, TaskSpec
 from test_variants import weights
 

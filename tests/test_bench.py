@@ -10,10 +10,12 @@ import torch
 from torch._dynamo import config as dynamo
 from torch.utils.flop_counter import FlopCounterMode
 
-from td7 import bench, peers, processes
+from td7 import processes
 from td7.algorithms import ALGORITHMS
-from td7.architectures import Layer, Network
-from td7.networks import apply
+from td7.bench import peers
+from td7.bench import updates as bench
+from td7.networks.description import Layer, Network
+from td7.networks.stacked import apply
 from td7.processes import Worker
 from td7.types import Task, TaskSpec
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from td7.algorithms.checkpoints import Assessment, CheckpointRule, Verdict, after_updates, assess
 from td7.algorithms.td7 import TD7Config
-from td7.checkpoints import Assessment, CheckpointRule, Verdict, after_updates, assess
 
 GO_ON, TRAIN, CHECKPOINT = Verdict.GO_ON, Verdict.TRAIN, Verdict.CHECKPOINT
 RULE = CheckpointRule("minimum", True, 1, 3, early_updates=100, reset_weight=0.9)

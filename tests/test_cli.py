@@ -22,16 +22,17 @@ import torch
 import td7
 import toys
 from folders import SMALL, newest, words
-from td7 import bench, cli
 from td7.algorithms import ALGORITHMS
-from td7.algorithms.base import ONLINE_GROUPS
+from td7.algorithms.learner import ONLINE_GROUPS
 from td7.api import TrainOptions
-from td7.benching import whole_run
-from td7.cli import main
+from td7.bench import updates as bench
+from td7.bench.run import whole_run
+from td7.cli import main as cli
+from td7.cli.main import main
 from td7.configs import described
-from td7.engine import Engine
-from td7.environments import PAPER_TASKS
+from td7.engine.engine import Engine
 from td7.errors import InputError, Stopped
+from td7.rollouts.environment import PAPER_TASKS
 
 assert toys  # registers the tasks
 ENV = ["--env", "toys:Point-v0"]
@@ -212,7 +213,7 @@ def test_what_does_not_fit_is_one_line(
     def too_large(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("td7.lockstep.LockstepTraining.__init__", too_large)
+    monkeypatch.setattr("td7.training.lockstep.LockstepTraining.__init__", too_large)
     given = ["--steps", "20", "--set", "random_steps=10", "--quiet"]
     told = failing("train", "td3", *ENV, *given, status=1)
     assert told.startswith("out of memory (")
@@ -226,7 +227,7 @@ def test_other_errors_are_not_hidden(folder: Path, monkeypatch: pytest.MonkeyPat
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("td7.lockstep.LockstepTraining.__init__", broken)
+    monkeypatch.setattr("td7.training.lockstep.LockstepTraining.__init__", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         main(["train", "td3", *ENV, "--steps", "20", "--quiet"])
 
@@ -236,7 +237,7 @@ def test_a_task_beside_the_user_is_found(folder: Path) -> None:
     (folder / "plant_here.py").write_text(
         "import gymnasium, toys\ngymnasium.register('Plant-v0', toys.Point, max_episode_steps=10)\n"
     )
-    script = "import sys; sys.path.remove(''); from td7.cli import main; sys.exit(main())"
+    script = "import sys; sys.path.remove(''); from td7.cli.main import main; sys.exit(main())"
     words = ["train", "td3", "--env", "plant_here:Plant-v0", "--steps", "15", "--quiet"]
     done = subprocess.run(
         [sys.executable, "-c", script, *words, "--set", "random_steps=10"],
@@ -792,7 +793,7 @@ def test_a_replay_that_cannot_fit_is_refused(
     folder: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 rows of 8 float32 (32 kB a seed) and 1,356 priorities and sums of 8 bytes."""
-    monkeypatch.setattr("td7.hardware._free_bytes", lambda _: 60_000)
+    monkeypatch.setattr("td7.training.hardware._free_bytes", lambda _: 60_000)
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     said = failing(*words, "--seeds", "0,1")
     assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in said
@@ -843,7 +844,7 @@ def test_a_stopped_bench_keeps_what_it_measured(
         made.append(run(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("td7.benching.whole_run", stopped_in_the_second)
+    monkeypatch.setattr("td7.bench.run.whole_run", stopped_in_the_second)
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
     assert main(words) == 128 + signal.SIGTERM
@@ -860,7 +861,7 @@ def test_bench_measures_what_learns_from_data(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside d3rlpy, which has no X-QL; one update a round, for CQL's take long."""
-    monkeypatch.setattr("td7.bench.ROUND", 1)
+    monkeypatch.setattr("td7.bench.updates.ROUND", 1)
     threads = torch.get_num_threads()
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--device", "cpu"]

@@ -13,11 +13,11 @@ import pytest
 import td7
 import toys
 from td7 import files
-from td7.cli import main
-from td7.clusters import Came, Share, _packed, _take, launch_on_ray
+from td7.cli.main import main
 from td7.errors import InputError
-from td7.launching import Standing
-from td7.planning import Planned, Request, State, fraction, plan, state
+from td7.studies.local import Standing
+from td7.studies.plan import Planned, Request, State, fraction, plan, state
+from td7.studies.ray_cluster import Came, Share, _packed, _take, launch_on_ray
 from test_study import TINY, words
 
 pytest.importorskip("ray")
@@ -108,7 +108,9 @@ def test_runs_are_brought_back_where_the_folder_is_not_shared(
 ) -> None:
     """Nodes read another token than the head gave them: they train elsewhere."""
     wanted = runs(tmp_path / "study", 60, "TD3")
-    monkeypatch.setattr("td7.clusters.write", lambda path, _: files.write(path, b"another"))
+    monkeypatch.setattr(
+        "td7.studies.ray_cluster.write", lambda path, _: files.write(path, b"another")
+    )
     standing = launch_on_ray(wanted, tmp_path / "study", cluster.address, SHARE, lambda _: None)
     (run,) = standing.done
     assert state(run) is State.DONE

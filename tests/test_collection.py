@@ -20,11 +20,15 @@ import pytest
 import td7
 import toys
 from folders import SMALL, newest, results, words
-from td7 import runs
-from td7.actors import Actor
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.cli import main
-from td7.collection import (
+from td7.cli.main import main
+from td7.configs import with_values
+from td7.errors import InputError, RunError, Stopped
+from td7.files import Seal, write
+from td7.networks.numpy_actor import Actor
+from td7.rollouts.environment import describe, make
+from td7.rollouts.evaluation import beginning, evaluate
+from td7.rollouts.pool import (
     AnyTask,
     Done,
     EpisodeDone,
@@ -38,12 +42,8 @@ from td7.collection import (
     executor,
     play,
 )
-from td7.configs import with_values
-from td7.environments import describe, make
-from td7.errors import InputError, RunError, Stopped
-from td7.evaluation import beginning, evaluate
-from td7.files import Seal, write
-from td7.streams import Stream, derived_seed, generator
+from td7.runs import folder as runs
+from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Exploration, Task
 
 assert toys  # registers the tasks
@@ -742,7 +742,7 @@ def test_play_is_what_players_play() -> None:
 
 
 def test_an_evaluation_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.evaluation.LONGEST", 50)
+    monkeypatch.setattr("td7.rollouts.evaluation.LONGEST", 50)
     environment = make(Task("toys:Endless-v0"))
     told = "seed 3, evaluation at step 10, episode 0: no end after 50 steps; a task without a time"
     with pytest.raises(RunError, match=told):
@@ -756,7 +756,7 @@ def test_a_signal_ends_a_task_that_would_never_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The evaluation at step 0 goes on for ever; it waits in the snapshot, to be played again."""
-    monkeypatch.setattr("td7.evaluation.LONGEST", 10**9)
+    monkeypatch.setattr("td7.rollouts.evaluation.LONGEST", 10**9)
     step = toys.Count.step
 
     def alarmed(self: toys.Count, action: Any) -> Any:

@@ -16,19 +16,19 @@ import torch
 from gymnasium.spaces import Box
 
 import td7
-from td7 import cli
 from td7.algorithms import ALGORITHMS
-from td7.algorithms.base import ONLINE_GROUPS
+from td7.algorithms.learner import ONLINE_GROUPS
 from td7.algorithms.td7 import LEARNING_TARGETS, TD7Config
 from td7.api import TrainOptions, parse_seeds, run_config, train_options
-from td7.asynchronous import AsynchronousTraining
+from td7.cli import main as cli
 from td7.configs import described, hyper, named, parse, with_values
-from td7.datasets import Dataset
-from td7.environments import ActionMap, describe
+from td7.datasets.dataset import Dataset
 from td7.errors import InputError
-from td7.offline import OfflineTraining
-from td7.progress import QuietProgress, Status
-from td7.training import Given, RunConfig, Training
+from td7.rollouts.environment import ActionMap, describe
+from td7.training.checkpointed import AsynchronousTraining
+from td7.training.loop import Given, RunConfig, Training
+from td7.training.offline import OfflineTraining
+from td7.training.progress import QuietProgress, Status
 from td7.types import RowLayout, Task
 
 

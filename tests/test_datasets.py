@@ -24,11 +24,11 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from td7 import fetching
-from td7.datasets import Dataset, other_task, read, score, summary, write
-from td7.environments import ActionMap
+from td7.datasets import download as fetching
+from td7.datasets.dataset import Dataset, other_task, read, score, summary, write
+from td7.engine.replay import Replay
 from td7.errors import InputError
-from td7.replay import Replay
+from td7.rollouts.environment import ActionMap
 from td7.types import RowLayout, Task
 
 Fields = dict[str, NDArray[Any]]

@@ -25,15 +25,15 @@ import toys
 from folders import SMALL, results, words
 from td7 import processes
 from td7.api import run_config, train_options
-from td7.divided import DividedTraining, Ended, Ready, Relay, _learn
-from td7.environments import describe
+from td7.datasets.record import Source, record
 from td7.errors import InputError, RunError
 from td7.files import write_json
-from td7.policies import kept_policies
 from td7.processes import Script
-from td7.recording import Source, record
-from td7.snapshots import Snapshots, has_snapshot, parts
-from td7.training import TWICE
+from td7.rollouts.environment import describe
+from td7.runs.policies import kept_policies
+from td7.runs.snapshots import Snapshots, has_snapshot, parts
+from td7.training.loop import TWICE
+from td7.training.multiprocess import DividedTraining, Ended, Ready, Relay, _learn
 
 assert toys  # registers the tasks
 GIVEN: dict[str, Any] = {
@@ -318,7 +318,7 @@ def test_a_process_cannot_be_hurried(tmp_path: Path, monkeypatch: pytest.MonkeyP
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Snapshots, "save", slowly)
-    monkeypatch.setattr("td7.divided.Relay", Asked)
+    monkeypatch.setattr("td7.training.multiprocess.Relay", Asked)
     here, there = multiprocessing.Pipe()
     here.send(None)  # no dataset
     here.send(None)  # it may train

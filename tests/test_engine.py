@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 
-from td7 import engine as engine_module
-from td7 import kernels, networks
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.architectures import Layout
-from td7.engine import Engine
-from td7.networks import apply, unflatten
-from td7.replay import Replay
+from td7.engine import engine as engine_module
+from td7.engine.engine import Engine
+from td7.engine.replay import Replay
+from td7.networks import kernels
+from td7.networks import stacked as networks
+from td7.networks.description import Layout
+from td7.networks.stacked import apply, unflatten
 from td7.types import RowLayout, Task, TaskSpec
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)

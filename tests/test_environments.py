@@ -18,8 +18,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 from numpy.typing import DTypeLike, NDArray
 
-from td7.environments import PAPER_TASKS, ActionMap, Environment, describe, make, tasks
 from td7.errors import InputError, RunError
+from td7.rollouts.environment import PAPER_TASKS, ActionMap, Environment, describe, make, tasks
 from td7.types import Float64, Task
 
 MUJOCO = tuple(int(part) for part in importlib.metadata.version("mujoco").split(".")[:2])
@@ -512,7 +512,7 @@ def test_frames_are_drawn_without_a_screen(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     found = {name: f"lib{name}.so" for name in libraries}
-    monkeypatch.setattr("td7.environments.find_library", found.get)
+    monkeypatch.setattr("td7.rollouts.environment.find_library", found.get)
     make(task := register())
     assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")  # only what draws needs it
     make(task, render=True)

@@ -13,8 +13,8 @@ import td7
 import toys
 from folders import SMALL, results
 from td7.errors import InputError, RunError
-from td7.events import EventFiles
-from td7.snapshots import has_snapshot
+from td7.runs.listeners import EventFiles
+from td7.runs.snapshots import has_snapshot
 
 assert toys  # registers the tasks
 Scalars = dict[str, dict[int, float]]  # tag: step: value
@@ -84,7 +84,7 @@ def test_what_is_past_a_snapshot_is_hidden(tmp_path: Path) -> None:
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.events.find_spec", lambda _: None)
+    monkeypatch.setattr("td7.runs.listeners.find_spec", lambda _: None)
     out = tmp_path / "run"
     with pytest.raises(InputError, match=r"need its package: pip install 'td7\[tensorboard\]'"):
         td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(out))

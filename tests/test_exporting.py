@@ -13,14 +13,14 @@ import torch
 import td7
 import toys
 from folders import two_policies
-from td7 import exporting
-from td7.actors import ACTIVATIONS, NORMS, flatten
 from td7.algorithms import ALGORITHMS
-from td7.architectures import Layer, Layout, Network
-from td7.cli import main
-from td7.environments import describe
+from td7.cli.main import main
 from td7.errors import InputError, RunError
-from td7.policies import Policy
+from td7.networks.description import Layer, Layout, Network
+from td7.networks.numpy_actor import ACTIVATIONS, NORMS, flatten
+from td7.rollouts.environment import describe
+from td7.runs import export as exporting
+from td7.runs.policies import Policy
 from td7.types import Exploration, Task, TaskSpec
 
 assert toys  # registers the tasks

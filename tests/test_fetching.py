@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from td7 import fetching
+from td7.datasets import download as fetching
+from td7.datasets.download import DATASETS, WAITS, Dataset, fetch
 from td7.errors import InputError, RunError
-from td7.fetching import DATASETS, WAITS, Dataset, fetch
 
 NAME, FILE = "toy-medium-v2", "toy_medium-v2.hdf5"
 SIZE, CUT = 200_000, 70_000

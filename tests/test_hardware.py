@@ -11,12 +11,13 @@ import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec
 
-from td7 import api, hardware
+from td7 import api
 from td7.algorithms.td7 import TD7Config
 from td7.algorithms.tqc import TQCConfig
-from td7.environments import describe
 from td7.errors import InputError
 from td7.processes import Script
+from td7.rollouts.environment import describe
+from td7.training import hardware
 from td7.types import Task
 
 

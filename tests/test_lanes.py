@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Lanes, Learner, Turn
+from td7.algorithms.learner import Batch, Lanes, Learner, Turn
 from td7.algorithms.td7 import LEARNING_TARGETS
 from td7.configs import with_values
-from td7.studies import STUDIES
+from td7.studies.rows import STUDIES
 from td7.types import Task, TaskSpec
 
 TASK = TaskSpec(Task("none"), (5,), (3,), (-1.0,) * 3, (1.0,) * 3, None)

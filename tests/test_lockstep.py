@@ -15,16 +15,17 @@ from safetensors.torch import load_file
 import td7
 import toys
 from folders import SMALL, contents, differences, newest
-from td7 import lockstep, stepping
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.configs import with_values
-from td7.engine import Engine
-from td7.environments import describe, make
+from td7.engine.engine import Engine
+from td7.engine.replay import Replay
 from td7.errors import RunError
-from td7.lockstep import LockstepTraining
-from td7.replay import Replay
-from td7.stepping import Live, can_spin
-from td7.streams import Stream, derived_seed, generator
+from td7.rollouts import vector as stepping
+from td7.rollouts.environment import describe, make
+from td7.rollouts.vector import Live, can_spin
+from td7.seeding import Stream, derived_seed, generator
+from td7.training import lockstep
+from td7.training.lockstep import LockstepTraining
 from td7.types import RowLayout, Task
 
 assert toys  # registers the tasks

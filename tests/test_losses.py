@@ -10,13 +10,16 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from td7 import actors, losses, networks, targets
-from td7.algorithms.base import Batch, Turn
+from td7.algorithms import losses
+from td7.algorithms.learner import Batch, Turn
+from td7.algorithms.representations import Sale
 from td7.algorithms.td7 import TD7, TD7Config, actor_network, critic_network
-from td7.architectures import Layer, Layout, Network
-from td7.networks import Parameters, apply, avg_l1_norm, initial, unflatten
-from td7.optimisers import Trained
-from td7.representations import Sale
+from td7.networks import masked as targets
+from td7.networks import numpy_actor as actors
+from td7.networks import stacked as networks
+from td7.networks.description import Layer, Layout, Network
+from td7.networks.optimiser import Trained
+from td7.networks.stacked import Parameters, apply, avg_l1_norm, initial, unflatten
 from td7.types import Task, TaskSpec
 
 STATE, ACTION, BATCH = 5, 2, 32

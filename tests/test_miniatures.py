@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import toys
-from td7 import figures, launching
 from td7.algorithms import algorithm
-from td7.cli import main
-from td7.datasets import write
-from td7.planning import Planned
-from td7.studies import STUDIES, Row
+from td7.cli.main import main
+from td7.datasets.dataset import write
+from td7.report import figures
+from td7.studies import local as launching
+from td7.studies.plan import Planned
+from td7.studies.rows import STUDIES, Row
 
 assert toys  # registers the tasks
 STEPS, EVERY, SEEDS = 60, 5, 2

@@ -10,14 +10,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import Tensor
 
 from ofe_reference import PlainTD3OFE, Settings
-from td7 import networks
-from td7.actors import Actor
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Turn
+from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
-from td7.architectures import Layout
 from td7.configs import with_values
 from td7.errors import InputError
+from td7.networks import stacked as networks
+from td7.networks.description import Layout
+from td7.networks.numpy_actor import Actor
 from td7.types import Task, TaskSpec
 from test_variants import weights
 

@@ -12,14 +12,13 @@ from torch import Tensor
 
 import offline_reference as plain
 from offline_reference import BY_HAND
-from td7 import losses
-from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Learner, Turn
+from td7.algorithms import algorithm, losses
 from td7.algorithms.iql import piece_returns
-from td7.architectures import Layout
+from td7.algorithms.learner import Batch, Learner, Turn
 from td7.configs import with_values
-from td7.networks import apply, initial, orthogonal_start, unflatten
-from td7.optimisers import cosine
+from td7.networks.description import Layout
+from td7.networks.optimiser import cosine
+from td7.networks.stacked import apply, initial, orthogonal_start, unflatten
 from td7.types import RowLayout, Task, TaskSpec
 from test_variants import weights
 

@@ -21,19 +21,22 @@ from torch import Tensor
 import td7
 import toys
 from folders import contents, differences, newest, results, words
-from td7 import api, hardware, report, runs
-from td7.actors import Actor
+from td7 import api
 from td7.algorithms import ALGORITHMS, algorithm
-from td7.algorithms.base import Learner
-from td7.cli import main
+from td7.algorithms.learner import Learner
+from td7.cli.main import main
 from td7.configs import with_values
-from td7.datasets import write
-from td7.engine import Engine, Fetch
-from td7.environments import describe, make
+from td7.datasets.dataset import write
+from td7.engine.engine import Engine, Fetch
+from td7.engine.replay import Replay, required_bytes
 from td7.errors import InputError, Stopped
-from td7.evaluation import evaluate
-from td7.policies import kept_policies
-from td7.replay import Replay, required_bytes
+from td7.networks.numpy_actor import Actor
+from td7.report import write as report
+from td7.rollouts.environment import describe, make
+from td7.rollouts.evaluation import evaluate
+from td7.runs import folder as runs
+from td7.runs.policies import kept_policies
+from td7.training import hardware
 from td7.types import Float32, RowLayout, Task
 from test_resume import Runner, change_both, check_kills, files, refused, train_words
 

@@ -18,16 +18,15 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 import toys  # noqa: F401  # registers the tasks
-from td7 import losses
-from td7.actors import LOG_STD_BOUNDS, Actor
-from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Turn
-from td7.algorithms.gaussian import sampled
+from td7.algorithms import algorithm, losses
+from td7.algorithms.learner import Batch, Turn
+from td7.algorithms.maximum_entropy import sampled
 from td7.api import TrainOptions
-from td7.architectures import Network
-from td7.collection import EpisodeTask, play
 from td7.configs import with_values
-from td7.environments import ActionMap, describe, make
+from td7.networks.description import Network
+from td7.networks.numpy_actor import LOG_STD_BOUNDS, Actor
+from td7.rollouts.environment import ActionMap, describe, make
+from td7.rollouts.pool import EpisodeTask, play
 from td7.types import Exploration, Task
 from test_variants import weights
 

@@ -21,13 +21,13 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
-from td7 import losses, peers
-from td7.actors import Actor
-from td7.algorithms import algorithm, cql
-from td7.algorithms.base import Batch, LearnerConfig, Turn
-from td7.algorithms.gaussian import squashed
+from td7.algorithms import algorithm, cql, losses
+from td7.algorithms.learner import Batch, LearnerConfig, Turn
+from td7.algorithms.maximum_entropy import squashed
+from td7.bench import peers
 from td7.configs import with_values
-from td7.networks import Parameters
+from td7.networks.numpy_actor import Actor
+from td7.networks.stacked import Parameters
 from td7.types import RowLayout, Task, TaskSpec
 from test_peers import shown
 from test_variants import weights

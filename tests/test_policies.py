@@ -14,10 +14,10 @@ from safetensors.numpy import load_file
 import td7
 import toys
 from folders import SMALL, newest, two_policies
-from td7.actors import Actor, flatten
-from td7.architectures import Layer, Layout, Network
 from td7.errors import InputError
-from td7.policies import Policy
+from td7.networks.description import Layer, Layout, Network
+from td7.networks.numpy_actor import Actor, flatten
+from td7.runs.policies import Policy
 from td7.statistics import Sample
 from td7.types import Exploration, Task, TaskSpec
 

@@ -26,11 +26,13 @@ import td7
 import toys
 from folders import SMALL, newest
 from folders import rows as replay_rows
-from td7 import datasets, fetching, policies
-from td7.cli import main
+from td7.cli.main import main
+from td7.datasets import dataset as datasets
+from td7.datasets import download as fetching
+from td7.datasets.record import FIRST_EPISODE, KINDS, record
 from td7.errors import InputError, Stopped
-from td7.recording import FIRST_EPISODE, KINDS, record
-from td7.streams import Stream, derived_seed, generator
+from td7.runs import policies
+from td7.seeding import Stream, derived_seed, generator
 
 assert toys  # registers the tasks
 

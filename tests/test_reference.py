@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from reference import ReferenceLAP, ReferenceTD7
-from td7.algorithms.base import Batch, Turn
+from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.engine import Engine
-from td7.replay import Replay
+from td7.engine.engine import Engine
+from td7.engine.replay import Replay
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 STATE, ACTION, EMBEDDING, HIDDEN, BATCH = 5, 2, 8, 16, 32

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from reference import ReferenceLAP
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.engine import Engine
-from td7.replay import FANS, Replay
+from td7.engine.engine import Engine
+from td7.engine.replay import FANS, Replay
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 CPU = torch.device("cpu")

@@ -20,14 +20,17 @@ import pandas as pd
 import pytest
 
 from fake_runs import write_run
-from td7 import figures, formats, page, paper, report, results
-from td7.cli import main
-from td7.datasets import REFERENCE_RETURNS
+from td7.cli.main import main
+from td7.datasets.dataset import REFERENCE_RETURNS
 from td7.errors import InputError
+from td7.report import figures, formats, paper
+from td7.report import html as page
+from td7.report import read as results
+from td7.report import write as report
+from td7.report.tables import Table
 from td7.statistics import Sample
-from td7.studies import STUDIES
-from td7.studies.design import PERCENT_LOSS_LABELS
-from td7.tables import Table
+from td7.studies.rows import STUDIES
+from td7.studies.rows.design import PERCENT_LOSS_LABELS
 
 ROOT = Path(__file__).parents[1]
 Record = Mapping[str, Any]

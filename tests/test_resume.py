@@ -19,11 +19,11 @@ import pytest
 import td7
 import toys
 from folders import SMALL, TABLES, contents, differences, newest, words
-from td7.cli import main
+from td7.cli.main import main
 from td7.files import write_json
-from td7.lockstep import LockstepTraining
-from td7.studies import STUDIES
-from td7.training import TWICE
+from td7.studies.rows import STUDIES
+from td7.training.lockstep import LockstepTraining
+from td7.training.loop import TWICE
 
 assert toys  # registers the tasks
 STEPS = 100
@@ -569,7 +569,7 @@ def test_how_it_runs_is_as_before_unless_given(
             used.append((workers, snapshot_every))
             super().__init__(*arguments, workers=workers, snapshot_every=snapshot_every, **more)
 
-    monkeypatch.setattr("td7.divided.LockstepTraining", Noted)
+    monkeypatch.setattr("td7.training.multiprocess.LockstepTraining", Noted)
     given: dict[str, Any] = {"workers": "1", "snapshot_every": 7.0}
     given["set"] = {**SMALL, "checkpoints": "none"}
     td7.train(env="toys:Point-v0", steps=20, out=str(path), quiet=True, **given)

@@ -18,10 +18,10 @@ from torch import Tensor
 import td7
 import toys
 from folders import SMALL, contents, differences, newest
+from td7.engine.replay import Replay
 from td7.errors import InputError, RunError
 from td7.files import write
-from td7.replay import Replay
-from td7.snapshots import KEPT, ROWS, Snapshots
+from td7.runs.snapshots import KEPT, ROWS, Snapshots
 from td7.types import Float32, RowLayout
 
 assert toys  # registers the tasks
@@ -524,7 +524,7 @@ def test_a_full_disk_under_a_table_too(
     tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train(tmp_path / "run", 60).path
-    monkeypatch.setattr("td7.runs.Table.append", full_disk)
+    monkeypatch.setattr("td7.runs.folder.Table.append", full_disk)
     with pytest.raises(RunError, match=r"No space left on device; .* `td7 resume"):
         td7.resume(run, steps=80, quiet=True)
     monkeypatch.undo()
@@ -584,8 +584,8 @@ def test_rows_that_a_kill_cut_short_are_forgotten(tmp_path: Path, finished: Path
 @pytest.mark.parametrize(
     ("place", "now", "told"),
     [
-        ("td7.training.versions", {"torch": "99.0"}, ("torch ", "99.0")),
-        ("td7.runs.source", "0123456789ab", ("td7's source ", "0123456789ab")),
+        ("td7.training.loop.versions", {"torch": "99.0"}, ("torch ", "99.0")),
+        ("td7.runs.folder.source", "0123456789ab", ("td7's source ", "0123456789ab")),
     ],
 )
 def test_another_version_is_told(

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from td7.algorithms.base import Batch, Turn
+from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.engine import NOISE_BLOCK, Engine
+from td7.engine.engine import NOISE_BLOCK, Engine
+from td7.engine.replay import Replay
 from td7.errors import RunError
-from td7.replay import Replay
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from td7 import paper
 from td7.errors import InputError
+from td7.report import paper
 from td7.statistics import (
     Interval,
     Sample,

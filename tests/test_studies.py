@@ -12,16 +12,16 @@ from torch import Tensor
 
 import td7
 import toys
-from td7 import paper
 from td7.algorithms import algorithm
-from td7.cli import main
+from td7.cli.main import main
 from td7.configs import with_values
-from td7.engine import Engine
+from td7.datasets.download import DATASETS
+from td7.engine.engine import Engine
+from td7.engine.replay import Replay
 from td7.errors import InputError
-from td7.fetching import DATASETS
-from td7.replay import Replay
-from td7.studies import STUDIES, Row, variant
-from td7.studies.design import PERCENT_LOSS_LABELS
+from td7.report import paper
+from td7.studies.rows import STUDIES, Row, variant
+from td7.studies.rows.design import PERCENT_LOSS_LABELS
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 assert toys  # registers the tasks

@@ -20,12 +20,14 @@ import pytest
 
 import td7
 import toys
-from td7 import launching, planning, report
-from td7.cli import main
+from td7.cli.main import main
 from td7.errors import InputError
-from td7.planning import Planned, Request, State, fraction, plan, seconds_left, state
 from td7.processes import EndOfScript, own_cores
-from td7.studies import STUDIES, study
+from td7.report import write as report
+from td7.studies import local as launching
+from td7.studies import plan as planning
+from td7.studies.plan import Planned, Request, State, fraction, plan, seconds_left, state
+from td7.studies.rows import STUDIES, study
 
 assert toys  # registers the tasks
 TINY = ("random_steps=30", "hidden_dim=8", "embedding_dim=8", "batch_size=8", "target_every=25")

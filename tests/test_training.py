@@ -19,17 +19,25 @@ from safetensors.numpy import load_file
 import td7
 import toys
 from folders import SMALL, contents, differences, newest, results, rows
-from td7 import evaluation, runs
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.asynchronous import AsynchronousTraining
-from td7.collection import AnyTask, EpisodeTask, EvaluationTask, Pool
 from td7.configs import with_values
-from td7.engine import PRIORITIES, Engine
-from td7.environments import describe
+from td7.engine.engine import PRIORITIES, Engine
 from td7.errors import InputError, RunError
-from td7.progress import LineProgress, LiveProgress, MemberStatus, QuietProgress, Status, duration
-from td7.results import read_run
-from td7.training import RunConfig, Training, check_same
+from td7.report.read import read_run
+from td7.rollouts import evaluation
+from td7.rollouts.environment import describe
+from td7.rollouts.pool import AnyTask, EpisodeTask, EvaluationTask, Pool
+from td7.runs import folder as runs
+from td7.training.checkpointed import AsynchronousTraining
+from td7.training.loop import RunConfig, Training, check_same
+from td7.training.progress import (
+    LineProgress,
+    LiveProgress,
+    MemberStatus,
+    QuietProgress,
+    Status,
+    duration,
+)
 from td7.types import Task
 
 assert toys  # registers the tasks
@@ -513,7 +521,7 @@ def slowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., Any]
 def test_a_runs_total_has_its_set_up_in_it(
     tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None]
 ) -> None:
-    slowed("td7.training.Engine", Engine, 1000.0)
+    slowed("td7.training.loop.Engine", Engine, 1000.0)
     run = train(tmp_path / "run", steps=20)
     seconds = pd.read_csv(run.path / "timings.csv").set_index("phase")["seconds"]
     assert seconds["setup"] >= 1000
@@ -525,7 +533,7 @@ def test_what_learning_takes_is_timed_from_half_way_on(
     tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None], checkpoints: str
 ) -> None:
     """Evaluations take much longer here, and do not count; nor do the first ten updates."""
-    slowed("td7.collection.evaluate", evaluation.evaluate, 0.2)
+    slowed("td7.rollouts.pool.evaluate", evaluation.evaluate, 0.2)
     run = train(tmp_path / "run", steps=100, set={**SMALL, "checkpoints": checkpoints})
     timings = pd.read_csv(run.path / "timings.csv").set_index("phase")
     evaluations = timings["times"]["evaluate"]
@@ -631,7 +639,7 @@ def test_status_by_hand() -> None:
 
 def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("td7.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("td7.training.progress.time.monotonic", lambda: now[0])
     file = io.StringIO()
     progress = LineProgress(file)
     asked: list[float] = []

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import algorithm
-from td7.algorithms.base import Batch, Learner, Turn
-from td7.architectures import Layout
+from td7.algorithms.learner import Batch, Learner, Turn
 from td7.configs import with_values
-from td7.networks import unflatten
-from td7.studies import variant
+from td7.networks.description import Layout
+from td7.networks.stacked import unflatten
+from td7.studies.rows import variant
 from test_studies import CPU, DISTINCT, TASK, TINY, settings_of
 from variants_reference import PlainAgent
 

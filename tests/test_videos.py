@@ -17,7 +17,7 @@ import pytest
 import td7
 import toys
 from folders import SMALL
-from td7.cli import main
+from td7.cli.main import main
 
 assert toys  # registers the tasks
 imageio = pytest.importorskip("imageio.v2")

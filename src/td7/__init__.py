@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from td7.api import Run, evaluate, load, resume, train
     from td7.errors import InputError, RunError, Stopped
-    from td7.exporting import export
-    from td7.policies import Policy
-    from td7.studying import study
+    from td7.runs.export import export
+    from td7.runs.policies import Policy
+    from td7.studies.run import study
 
 __version__ = "0.1.0"
 
@@ -35,9 +35,9 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("InputError", "RunError", "Stopped"), "errors"),
-    "Policy": "policies",
-    "export": "exporting",
-    "study": "studying",
+    "Policy": "runs.policies",
+    "export": "runs.export",
+    "study": "studies.run",
 }
 
 

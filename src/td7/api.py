@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from td7 import datasets, policies, runs
 from td7.configs import check, hyper, named, number, parse, parse_as, with_values, words_of
-from td7.environments import ActionMap, describe, make, own_words
+from td7.datasets import dataset as datasets
 from td7.errors import InputError, RunError, one_line, one_of, unknown
-from td7.evaluation import evaluate as play
-from td7.events import Listener, ListenerFault, check_package
-from td7.hardware import (
+from td7.processes import end_script
+from td7.rollouts.environment import ActionMap, describe, make, own_words
+from td7.rollouts.evaluation import evaluate as play
+from td7.runs import folder as runs
+from td7.runs import policies
+from td7.runs.listeners import Listener, ListenerFault, check_package
+from td7.runs.video import record
+from td7.training.hardware import (
     check_learner,
     check_memory,
     choose_device,
@@ -34,15 +38,13 @@ from td7.hardware import (
     choose_workers,
     hardware,
 )
-from td7.processes import end_script
 from td7.types import AnyPath, RowLayout, Task, TaskSpec
-from td7.videos import record
 
 if TYPE_CHECKING:
     from td7.algorithms import Algorithm
-    from td7.datasets import Dataset
-    from td7.progress import Progress
-    from td7.training import Given, RunConfig
+    from td7.datasets.dataset import Dataset
+    from td7.training.loop import Given, RunConfig
+    from td7.training.progress import Progress
 
 
 MOST_SEEDS = 1_000  # more is a slip of the finger
@@ -351,8 +353,8 @@ def _task(asked: Task, dataset: "Dataset | None" = None) -> Task:
 def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunConfig":
     """What decides the result of a run with these options."""
     from td7.algorithms import algorithm
-    from td7.studies import study, variant
-    from td7.training import PRECISIONS, RunConfig
+    from td7.studies.rows import study, variant
+    from td7.training.loop import PRECISIONS, RunConfig
 
     name, settings = options.algorithm or "td7", dict(_settings(options.set))
     of_data = False
@@ -420,7 +422,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
 def _offline_settings(chosen: "Algorithm", settings: Mapping[str, Any]) -> dict[str, Any]:
     """With what the algorithm changes for given data; what only collecting needs is refused."""
     from td7.algorithms import ALGORITHMS
-    from td7.algorithms.base import ONLINE_GROUPS
+    from td7.algorithms.learner import ONLINE_GROUPS
 
     if chosen.offline is None:
         allowed = ", ".join(a.name for a in ALGORITHMS.values() if a.offline is not None)
@@ -435,7 +437,7 @@ def _offline_settings(chosen: "Algorithm", settings: Mapping[str, Any]) -> dict[
 
 
 def _given(dataset: "Dataset") -> "Given":
-    from td7.training import Given
+    from td7.training.loop import Given
 
     path = Path(dataset.source)  # a whole path is right from elsewhere, too; an id stays as it is
     source = str(path.resolve()) if path.exists() else dataset.source
@@ -466,8 +468,8 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
-    from td7.snapshots import has_snapshot
-    from td7.training import check_same
+    from td7.runs.snapshots import has_snapshot
+    from td7.training.loop import check_same
 
     end_script()
     _check_listener(listener)
@@ -518,7 +520,7 @@ def _recorded(path: Path, record: Mapping[str, Any]) -> "RunConfig":
 
     Its hyperparameters are its own: what they came from, a row or defaults, may be others by now.
     """
-    from td7.training import RunConfig
+    from td7.training.loop import RunConfig
 
     try:
         config = RunConfig.from_json(record)
@@ -557,8 +559,8 @@ def _trained(
 ) -> Run:
     import torch
 
-    from td7.divided import training as training_of
-    from td7.progress import progress
+    from td7.training.multiprocess import training as training_of
+    from td7.training.progress import progress
 
     shown = shown or progress(quiet=options.quiet)
     # What the engine sets is for this run, not for whoever calls it.
@@ -610,7 +612,7 @@ def _announce(
     since: str = "",
 ) -> None:
     """What a run does, and what it takes."""
-    from td7.replay import required_bytes
+    from td7.engine.replay import required_bytes
 
     where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
     for warning in dataset.warnings if dataset else ():

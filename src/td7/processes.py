@@ -22,8 +22,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from td7.environments import make
 from td7.errors import EnvironmentFault, InputError
+from td7.rollouts.environment import make
 from td7.types import Task
 
 

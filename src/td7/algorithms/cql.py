@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.base import Batch, Learner, LearnerConfig, Turn, stage
-from td7.algorithms.gaussian import squashed, temperature
-from td7.algorithms.parts import value_metrics
-from td7.architectures import Layer, Layout, Network, Parameter, mlp
+from td7.algorithms import losses
+from td7.algorithms.learner import Batch, Learner, LearnerConfig, Turn, stage
+from td7.algorithms.maximum_entropy import squashed, temperature
+from td7.algorithms.twin_critics import value_metrics
 from td7.configs import hyper
-from td7.networks import Parameters, Start, apply, unflatten, values
-from td7.optimisers import Results, states, trained
-from td7.targets import polyak
+from td7.networks.description import Layer, Layout, Network, Parameter, mlp
+from td7.networks.masked import polyak
+from td7.networks.optimiser import Results, states, trained
+from td7.networks.stacked import Parameters, Start, apply, unflatten, values
 from td7.types import Exploration, Float64, TaskSpec
 
 LOG_STD_BOUNDS = (-5.0, 2.0)  # policies.py; rlkit's own are (-20, 2)

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.base import Batch, Learner, LearnerConfig, Turn, stage
-from td7.algorithms.parts import value_metrics
-from td7.architectures import Layout, mlp
+from td7.algorithms import losses
+from td7.algorithms.learner import Batch, Learner, LearnerConfig, Turn, stage
+from td7.algorithms.twin_critics import value_metrics
 from td7.configs import hyper
-from td7.networks import Parameters, apply, orthogonal_start, unflatten
-from td7.optimisers import Results, cosine, states, trained
-from td7.targets import polyak
+from td7.networks.description import Layout, mlp
+from td7.networks.masked import polyak
+from td7.networks.optimiser import Results, cosine, states, trained
+from td7.networks.stacked import Parameters, apply, orthogonal_start, unflatten
 from td7.types import Exploration, Float32, RowLayout, TaskSpec
 
 LOG_STD_BOUNDS = (-5.0, 2.0)  # IQL's learner.py and policy.py

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.gaussian import MaximumEntropyConfig, MaximumEntropyLearner
+from td7.algorithms import losses
+from td7.algorithms.maximum_entropy import MaximumEntropyConfig, MaximumEntropyLearner
 from td7.configs import hyper
 
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.base import Batch, Turn, stage
-from td7.algorithms.parts import TwinCriticConfig, TwinCriticLearner, critic_metrics
-from td7.architectures import Layout, Network, mlp
+from td7.algorithms import losses
+from td7.algorithms.learner import Batch, Turn, stage
+from td7.algorithms.representations import Sale
+from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, critic_metrics
 from td7.configs import hyper
-from td7.networks import Parameters, apply, unflatten
-from td7.optimisers import Results, descend_together, states, trained
-from td7.representations import Sale
-from td7.targets import assign, polyak
+from td7.networks.description import Layout, Network, mlp
+from td7.networks.masked import assign, polyak
+from td7.networks.optimiser import Results, descend_together, states, trained
+from td7.networks.stacked import Parameters, apply, unflatten
 from td7.types import TaskSpec
 
 

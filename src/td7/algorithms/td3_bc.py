@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from td7 import losses
+from td7.algorithms import losses
 from td7.algorithms.td3 import DelayedLearner, TD3Config
 from td7.configs import hyper
-from td7.networks import flatten
+from td7.networks.stacked import flatten
 from td7.types import Float32, RowLayout, TaskSpec
 
 SMALLEST_SPREAD = 1e-3  # added to a state dimension's standard deviation: utils.py

@@ -13,16 +13,16 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.base import Batch, Turn, stage
-from td7.algorithms.parts import TwinCriticConfig, TwinCriticLearner, critic_metrics
-from td7.architectures import Layout, Network, mlp
+from td7.algorithms import losses
+from td7.algorithms.learner import Batch, Turn, stage
+from td7.algorithms.representations import OFENet
+from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, critic_metrics
 from td7.configs import hyper
 from td7.errors import InputError
-from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
-from td7.optimisers import Results, states, trained
-from td7.representations import OFENet
-from td7.targets import polyak
+from td7.networks.description import Layout, Network, mlp
+from td7.networks.masked import polyak
+from td7.networks.optimiser import Results, states, trained
+from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import Task, TaskSpec
 
 # Layers of each of OFENet's blocks: the paper's table; 6 elsewhere.

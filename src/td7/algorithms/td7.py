@@ -16,17 +16,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.base import Batch, Turn, stage
-from td7.algorithms.parts import ACTOR_VALUES, TwinCriticConfig, TwinCriticLearner, critic_metrics
-from td7.architectures import NORM_PARAMETERS, Layer, Layout, Network
-from td7.checkpoints import CRITERIA
+from td7.algorithms import losses
+from td7.algorithms.checkpoints import CRITERIA
+from td7.algorithms.learner import Batch, Turn, stage
+from td7.algorithms.representations import Sale
+from td7.algorithms.twin_critics import (
+    ACTOR_VALUES,
+    TwinCriticConfig,
+    TwinCriticLearner,
+    critic_metrics,
+)
 from td7.configs import hyper
 from td7.errors import InputError
-from td7.networks import BatchStatistics, Parameters, apply, follow, unflatten
-from td7.optimisers import Results, Trained, descend_together, detached, states, trained
-from td7.representations import Sale
-from td7.targets import assign, polyak
+from td7.networks.description import NORM_PARAMETERS, Layer, Layout, Network
+from td7.networks.masked import assign, polyak
+from td7.networks.optimiser import Results, Trained, descend_together, detached, states, trained
+from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import TaskSpec
 
 NORMS = tuple(NORM_PARAMETERS)

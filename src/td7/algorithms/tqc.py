@@ -9,8 +9,8 @@ from typing import Self
 
 from torch import Tensor
 
-from td7 import losses
-from td7.algorithms.gaussian import MaximumEntropyConfig, MaximumEntropyLearner
+from td7.algorithms import losses
+from td7.algorithms.maximum_entropy import MaximumEntropyConfig, MaximumEntropyLearner
 from td7.configs import hyper
 from td7.errors import InputError
 from td7.types import Task

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from td7 import losses
+from td7.algorithms import losses
 from td7.algorithms.iql import InSampleConfig, InSampleLearner
 from td7.configs import hyper
 

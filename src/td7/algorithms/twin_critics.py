@@ -1,0 +1,169 @@
+"""Parts of algorithms with twin critics: what all begin with, LAP, value clipping."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from td7.algorithms import losses
+from td7.algorithms.learner import Learner, OnlineConfig
+from td7.configs import hyper
+from td7.networks.masked import assign
+from td7.types import Exploration, TaskSpec
+
+# The actor's Q of both critics' [S, 2, B, 1].
+ACTOR_VALUES: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda q: q,
+    "first": lambda q: q[:, :1],
+}
+
+
+@dataclass(frozen=True)
+class TwinCriticConfig(OnlineConfig):
+    """Hyperparameters of TD3 and of what this family adds to it. Defaults are TD3's."""
+
+    exploration_noise: float = hyper(
+        0.1,
+        "standard deviation of the noise on actions in [-1, 1]",
+        group="Exploration",
+        at_least=0,
+    )
+    target_every: int = hyper(
+        250, "updates between copies to the target networks", group="Common", at_least=1
+    )
+    hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
+    critic_activation: str = hyper(
+        "relu", "in the critics", group="Networks", choices=("elu", "relu")
+    )
+    target_noise: float = hyper(
+        0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0
+    )
+    target_noise_clip: float = hyper(
+        0.5, "where the target policy's noise is clipped, c", group="TD3", at_least=0
+    )
+    actor_every: int = hyper(2, "updates between two of the actor", group="TD3", at_least=1)
+    actor_value: str = hyper(
+        "first", "which critics the actor climbs", group="TD3", choices=tuple(ACTOR_VALUES)
+    )
+    replay: str = hyper(
+        "uniform",
+        "lap: prioritised, with its Huber loss; uniform: with the squared error",
+        group="LAP",
+        choices=("lap", "uniform"),
+    )
+    priority_exponent: float = hyper(
+        0.4, "amount of prioritisation, alpha in LAP", group="LAP", at_least=0
+    )
+    min_priority: float = hyper(
+        1.0,
+        "smallest |TD error| that counts, and where the Huber loss turns linear",
+        group="LAP",
+        above=0,
+    )
+    value_clipping: bool = hyper(
+        False, "value targets stay within the range of those seen", group="Value clipping"
+    )
+
+
+class CriticLoss:
+    """LAP's Huber loss and priorities, or the squared error and none."""
+
+    def __init__(self, config: TwinCriticConfig) -> None:
+        c = config
+        self.is_prioritised = c.replay == "lap"
+        self.loss: Callable[[Tensor], Tensor] = losses.squared_error
+        if self.is_prioritised:
+            self.loss = lambda error: losses.lap_huber(error, c.min_priority)
+        self._config = config
+
+    def priority(self, error: Tensor) -> Tensor | None:
+        """New priorities [S, B] for errors [S, 2, B, 1]; None: the replay has none."""
+        if not self.is_prioritised:
+            return None
+        c = self._config
+        return losses.lap_priority(error, c.min_priority, c.priority_exponent)
+
+
+class ValueClip:
+    """The range of value targets seen, and the bounds in use; without them it lets all pass."""
+
+    def __init__(self, members: int, device: torch.device, dtype: torch.dtype, *, on: bool) -> None:
+        def per_member(value: float) -> Tensor:
+            return torch.full((members,), value, device=device, dtype=dtype)
+
+        self.is_on = on
+        self.seen_min, self.seen_max = per_member(torch.inf), per_member(-torch.inf)
+        self.min, self.max = per_member(0.0), per_member(0.0)
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            "target_seen_min": self.seen_min,
+            "target_seen_max": self.seen_max,
+            "clip_min": self.min,
+            "clip_max": self.max,
+        }
+
+    def clipped(self, value: Tensor) -> Tensor:
+        """clip(V, Q_min, Q_max) of [S, B, 1]."""
+        return losses.clipped_value(value, self.min, self.max) if self.is_on else value
+
+    def follow(self, y: Tensor, active: Tensor | None) -> None:
+        """Q_min <- min(Q_min, y), Q_max <- max(Q_max, y)."""
+        # Differs from paper: followed at every update, in use only from the next target copy on.
+        assign(self.seen_min, self.seen_min.minimum(y.flatten(1).amin(1)), active)
+        assign(self.seen_max, self.seen_max.maximum(y.flatten(1).amax(1)), active)
+
+    def refresh(self, active: Tensor | None) -> None:
+        """The bounds in use, from what was seen."""
+        assign(self.min, self.seen_min, active)
+        assign(self.max, self.seen_max, active)
+
+
+def value_metrics(q: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """What a critic step showed, [S] each, of values [S, 2, B, 1] and their target [S, B, 1]."""
+    return {
+        "value": losses.per_member_mean(q),
+        "value_target": losses.per_member_mean(y),
+        "td_error": losses.per_member_mean((q - y.unsqueeze(1)).abs()),
+    }
+
+
+def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
+    """The same, and the bounds that targets are clipped to."""
+    return {**value_metrics(q, y), "clip_min": clip.min, "clip_max": clip.max}
+
+
+class TwinCriticLearner(Learner):
+    """TD3, TD3+OFE and TD7 but for their networks."""
+
+    metrics: ClassVar[tuple[str, ...]] = (
+        "critic_loss",
+        "actor_loss",
+        "value",
+        "policy_value",
+        "value_target",
+        "td_error",
+        "clip_min",
+        "clip_max",
+    )
+
+    def __init__(
+        self,
+        config: TwinCriticConfig,
+        task: TaskSpec,
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(config, task, seeds, device, dtype)
+        c = config
+        self.exploration = Exploration("added_noise", c.exploration_noise)
+        self.actor_every = c.actor_every
+        self.target_every = c.target_every
+        self.noise_shapes = {"target_policy": (c.batch_size, task.action_dim)}
+        self.actor_value = ACTOR_VALUES[c.actor_value]
+        self.critic_loss = CriticLoss(c)
+        self.is_prioritised = self.critic_loss.is_prioritised
+        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)

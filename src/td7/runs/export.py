@@ -1,0 +1,195 @@
+"""A policy as an ONNX file, for controllers without Python: observations in, actions out.
+
+The network is data, so its graph is written out layer by layer, as `actors.Actor` runs it. The file
+is run once by ONNX's own reference before it is given: it does what `policy.predict` does.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from td7 import __version__
+from td7.errors import InputError, RunError, unknown
+from td7.files import write, writing_to
+from td7.networks.description import NORM_PARAMETERS, Layer, Layout
+from td7.networks.numpy_actor import EPSILON, linear, unflatten
+from td7.rollouts.environment import ActionMap
+from td7.runs.policies import Policy, load, policy_folder
+from td7.types import AnyFloat, AnyPath
+
+OPSET = 18  # of 2022; the first in which ReduceMean takes its axes as ReduceSum does
+IR = 9
+TOLERANCE = 1e-4  # of an action's range: float32 products, added up in another order
+
+
+class Graph:
+    """An ONNX graph that grows by a node at a time; values are known by their names."""
+
+    def __init__(self, helper: Any, numpy_helper: Any) -> None:
+        self._helper = helper
+        self._tensor = numpy_helper.from_array
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        name = f"constant.{len(self.constants)}"
+        self.constants.append(self._tensor(np.asarray(value, dtype), name))
+        return name
+
+    def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """A node's value; `name` is for those that a reader of the file will look for."""
+        name = name or f"{kind.lower()}.{len(self.nodes)}"
+        self.nodes.append(self._helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+
+def _avg_l1(graph: Graph, x: str, own: Mapping[str, AnyFloat]) -> str:
+    del own
+    mean = graph.add("ReduceMean", graph.add("Abs", x), graph.constant([-1], np.int64), keepdims=1)
+    return graph.add("Div", x, graph.add("Max", mean, graph.constant(1e-8)))
+
+
+def _layer(graph: Graph, x: str, own: Mapping[str, AnyFloat]) -> str:
+    gain, shift = graph.constant(own["gain"]), graph.constant(own["shift"])
+    return graph.add("LayerNormalization", x, gain, shift, axis=-1, epsilon=EPSILON)
+
+
+# As in `actors`, a row each.
+NORMS: dict[str, Callable[[Graph, str, Mapping[str, AnyFloat]], str]] = {
+    "none": lambda _, x, __: x,
+    "avg_l1": _avg_l1,
+    "layer": _layer,
+    "batch": lambda _, x, __: x,  # is in weight and bias already: `actors.linear`
+}
+ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
+    "none": lambda _, x: x,
+    "elu": lambda graph, x: graph.add("Elu", x),
+    "relu": lambda graph, x: graph.add("Relu", x),
+    "swish": lambda graph, x: graph.add("Mul", x, graph.add("Sigmoid", x)),
+    "tanh": lambda graph, x: graph.add("Tanh", x),
+}
+
+
+def export(
+    path: AnyPath,
+    out: AnyPath | None = None,
+    *,
+    seed: int | None = None,
+    format: str = "onnx",
+) -> Path:
+    """The policy of a run folder (or of its policy/ or policies/N folder) as a file of its own.
+
+    Without `out` it is beside the policy, as seed-N.onnx.
+    """
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    policy = load(path, seed)
+    folder = policy_folder(path)
+    record = json.loads((folder / "policy.json").read_text())
+    seed = record["seeds"][0] if seed is None else int(seed)
+    file = Path(out) if out is not None else folder / f"seed-{seed}.{format}"
+    if file.suffix != f".{format}":
+        raise InputError(f"a file of format {format} ends in .{format}, given {str(file)!r}")
+    if not file.parent.is_dir():
+        raise InputError(f"{file.parent} is not a folder")
+    FORMATS[format](policy, file, {"algorithm": str(record.get("algorithm")), "seed": str(seed)})
+    return file
+
+
+def onnx_file(policy: Policy, path: Path, told: Mapping[str, str]) -> None:
+    """Writes `path`: observation [batch, ...], float32, in; action [batch, ...], the task's, out.
+
+    `told` goes into the file beside the task's id, for whoever finds it later.
+    """
+    try:
+        import onnx
+        from onnx import helper, numpy_helper
+        from onnx.reference import ReferenceEvaluator
+    except ImportError:
+        raise InputError("ONNX files need the onnx package: pip install 'td7[onnx]'") from None
+    spec = policy.spec
+    graph = Graph(helper, numpy_helper)
+    state = graph.add("Flatten", "observation", axis=1, name="state")
+    action = _task_action(graph, policy, _network(graph, policy, state))
+    kind = helper.np_dtype_to_tensor_dtype(policy.action_dtype)
+    shape = graph.constant([-1, *spec.action_shape], np.int64)
+    graph.add("Reshape", graph.add("Cast", action, to=kind), shape, name="action")
+
+    value = helper.make_tensor_value_info
+    inputs = [value("observation", onnx.TensorProto.FLOAT, ["batch", *spec.state_shape])]
+    outputs = [value("action", kind, ["batch", *spec.action_shape])]
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR,
+        producer_name="td7",
+        producer_version=__version__,
+    )
+    helper.set_model_props(model, {"task": spec.task.id, **told})
+    onnx.checker.check_model(model, full_check=True)
+    _compare(policy, ReferenceEvaluator(model))
+    with writing_to(path):
+        write(path, model.SerializeToString())
+
+
+def _network(graph: Graph, policy: Policy, state: str) -> str:
+    """The action in [-1, 1]: the layers that lead to it."""
+    network = policy.network
+    weights = unflatten(Layout.of(network), policy.flat)
+    values = {"state": state}
+    for layer in _needed(network.layers, network.output):
+        inputs = [values[name] for name in layer.inputs]
+        x = inputs[0] if len(inputs) == 1 else graph.add("Concat", *inputs, axis=-1)
+        weight, bias = (graph.constant(number) for number in linear(weights, layer))
+        x = graph.add("Gemm", x, weight, bias)
+        own = {kind: weights[f"{layer.output}.{kind}"] for kind in NORM_PARAMETERS[layer.norm]}
+        x = NORMS[layer.norm](graph, x, own)
+        values[layer.output] = ACTIVATIONS[layer.activation](graph, x)
+    return values[network.output]
+
+
+def _needed(layers: tuple[Layer, ...], output: str) -> list[Layer]:
+    """Without what only exploring reads, such as a Gaussian's width."""
+    wanted = {output}
+    found: list[Layer] = []
+    for layer in reversed(layers):
+        if layer.output in wanted:
+            wanted.update(layer.inputs)
+            found.insert(0, layer)
+    return found
+
+
+def _task_action(graph: Graph, policy: Policy, action: str) -> str:
+    """From [-1, 1] to the task's bounds, and never beyond them."""
+    spec = policy.spec
+    unit = ActionMap(spec.action_low, spec.action_high)
+    middle = unit.to_task(np.zeros(spec.action_dim))
+    half_width = unit.to_task(np.ones(spec.action_dim)) - middle
+    scaled = graph.add("Mul", action, graph.constant(half_width))
+    moved = graph.add("Add", scaled, graph.constant(middle))
+    if policy.action_dtype.kind != "f":
+        moved = graph.add("Round", moved)
+    low, high = (graph.constant(bound) for bound in policy.action_bounds)
+    return graph.add("Min", graph.add("Max", moved, low), high)
+
+
+def _compare(policy: Policy, evaluator: Any) -> None:
+    """Raises if the file does anything else than the policy."""
+    spec = policy.spec
+    observations = np.random.default_rng(0).standard_normal((64, *spec.state_shape))
+    observations = observations.astype(np.float32)
+    (found,) = evaluator.run(None, {"observation": observations})
+    expected, _ = policy.predict(observations)
+    width = np.subtract(spec.action_high, spec.action_low).reshape(spec.action_shape)
+    if policy.action_dtype.kind != "f":
+        # Halfway between two whole numbers a last digit decides.
+        width = np.maximum(width, 1 / TOLERANCE)
+    far = np.abs(found.astype(np.float64) - expected) / width
+    if found.dtype != expected.dtype or far.max() > TOLERANCE:
+        raise RunError(f"the ONNX file differs from the policy by {far.max():.1e} of the range")
+
+
+FORMATS: dict[str, Callable[[Policy, Path, Mapping[str, str]], None]] = {"onnx": onnx_file}

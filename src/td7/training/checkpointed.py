@@ -1,0 +1,142 @@
+"""Members with checkpoints: each collects, is assessed, trains and is evaluated on its own clock.
+
+An episode is played, the checkpoint rule judges it, the updates owed for it are run, the next
+episode starts. What a member does depends on its own history alone; which members happen to train
+in the same stacked update does not matter to any of them.
+"""
+
+from typing import Any
+
+import torch
+
+from td7.algorithms.checkpoints import CheckpointRule, Verdict, after_updates, assess
+from td7.engine.engine import Fetch
+from td7.rollouts.pool import EpisodeDone, EpisodeTask, EvaluationDone
+from td7.training.loop import Member, Training
+
+
+class AsynchronousTraining(Training):
+    """Seeds do not wait for each other: while one plays its episode, the others train."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for m, member in enumerate(self.members):  # the late stage may start at once
+            updates = self.engine.updates[m]
+            member.assessment = after_updates(self._rule, member.assessment, updates)
+        # What acts for each member now, or is on its way; None while it is being trained.
+        self._policies: list[Fetch | None] = [None] * len(self.members)
+
+    @property
+    def _rule(self) -> CheckpointRule:
+        rule = self.config.online.checkpoint_rule
+        if rule is None:
+            raise ValueError("members without checkpoints train in lockstep")
+        return rule
+
+    def _advance(self) -> None:
+        self._give_tasks()
+        for done in self.executor.completed(block=self._must_wait()):
+            if isinstance(done, EvaluationDone):
+                self._take_evaluation(done)
+            else:
+                self._take_episode(done)
+        self._train()
+
+    def _must_wait(self) -> bool:
+        """Nothing can be done before a worker answers."""
+        return all(member.collecting or member.finished for member in self.members)
+
+    def _give_tasks(self) -> None:
+        """Every member with nothing to do is evaluated if that is due, and plays an episode."""
+        for m, member in enumerate(self.members):
+            if member.collecting or member.finished or member.owed:
+                continue
+            self._evaluate_until(m, member.steps)
+            if member.steps >= self.config.steps:
+                member.finished = True
+                continue
+            c = self.config.online
+            policy = None
+            if member.steps >= c.random_steps:
+                fetch = self._policy(m)
+                if not fetch.is_ready():
+                    continue
+                policy = fetch.value()
+            self.executor.submit(
+                EpisodeTask(
+                    seed=member.seed,
+                    episode=member.episodes,
+                    limit=self.config.steps - member.steps,
+                    policy=policy,
+                    exploration=self.learner.exploration,
+                )
+            )
+            member.collecting = True
+
+    def _take_episode(self, done: EpisodeDone) -> None:
+        task, episode = done.task, done.episode
+        m = self.config.seeds.index(task.seed)
+        member = self.members[m]
+        self.clock.add("collect", done.seconds)
+        member.collecting = False
+        end = member.steps + episode.length
+        if not episode.finished:
+            # The end of the run cut it. It is forgotten, so that a run that is later extended
+            # plays it whole and is the same as one that was longer from the start.
+            self._evaluate_until(m, end)
+            member.finished = True
+            return
+        # An evaluation due within the episode is of the policies of its beginning.
+        self._evaluate_until(m, end - 1)
+        self.replay.append(m, episode.rows)
+        row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
+        self.folder.tables["episodes"].append([row])
+        member.steps = end
+        member.episodes += 1
+        if task.policy is not None:  # random episodes are neither assessed nor trained for
+            member.assessment, verdict, member.owed = assess(
+                self._rule, member.assessment, episode.episode_return, episode.length
+            )
+            if verdict is Verdict.CHECKPOINT:
+                self.checkpoints[m] = task.policy
+
+    def _train(self) -> None:
+        """A stretch of the updates that members owe."""
+        if not any(member.owed for member in self.members):
+            return
+        before = list(self.engine.updates)
+        with self.clock.phase("update"):
+            self.engine.advance([self._wanted(m) for m in range(len(self.members))])
+        for m, member in enumerate(self.members):
+            updates = self.engine.updates[m]
+            if updates == before[m]:
+                continue
+            member.owed -= updates - before[m]
+            member.assessment = after_updates(self._rule, member.assessment, updates)
+            self._policies[m] = None if member.owed else self.engine.fetch_policy(m)
+            self._fetch_metrics_if_due(m)
+        self._write_metrics(wait=False)
+
+    def _wanted(self, m: int) -> int:
+        """Updates of a member until something is due that concerns it."""
+        every = self.config.metrics_every
+        return min(self.members[m].owed, every - self.engine.updates[m] % every)
+
+    def _policy(self, m: int) -> Fetch:
+        """The flat weights that act for a member now."""
+        fetch = self._policies[m]
+        if fetch is None:
+            fetch = self._policies[m] = self.engine.fetch_policy(m)
+        return fetch
+
+    def _test_policy(self, m: int) -> Fetch:
+        if self.config.online.test_policy == "current":
+            return self._policy(m)
+        return Fetch(torch.from_numpy(self.checkpoints[m]))
+
+    def _doing(self, member: Member) -> str:
+        if member.owed:
+            return f"training, {member.owed:,} updates to go"
+        if member.steps < self.config.online.random_steps:
+            return "exploring at random"
+        return f"playing episode {member.episodes:,}"

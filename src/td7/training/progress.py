@@ -1,0 +1,248 @@
+"""Progress to watch: a live table on a terminal, plain lines elsewhere, or none."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from td7.studies.local import Standing
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    """Where one seed stands."""
+
+    seed: int
+    steps: int
+    updates: int
+    doing: str
+    evaluation: float | None  # mean return of the last one
+    best: float  # criterion the checkpoint reached; -inf before the first
+
+
+@dataclass(frozen=True)
+class Status:
+    title: str
+    counted: str  # what a step is: "steps" of the task or, with given data, "updates"
+    target: int  # steps, a seed
+    seconds: float  # since this process started
+    steps_before: int  # of all seeds, done before this process
+    learning: tuple[float, int] | None  # since when, and at how many steps; None: not yet
+    members: Sequence[MemberStatus]
+
+    @property
+    def fraction(self) -> float:
+        return sum(m.steps for m in self.members) / max(1, self.target * len(self.members))
+
+    @property
+    def rate(self) -> float:
+        """Steps of all seeds a second, since updates began: before them, steps are much faster."""
+        since, before = self.learning or (0.0, self.steps_before)
+        seconds = self.seconds - since
+        done = sum(m.steps for m in self.members) - before
+        return done / seconds if seconds > 0 else 0.0
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds to go, at the rate so far; None: nobody knows yet."""
+        left = self.target * len(self.members) - sum(m.steps for m in self.members)
+        if left == 0:
+            return 0.0
+        return left / self.rate if self.learning and self.rate > 0 else None
+
+
+class Progress(Protocol):
+    def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
+        """Called often; asks for the status only when it is time to draw."""
+        ...
+
+    def say(self, message: str) -> None: ...
+
+    def warn(self, message: str) -> None:
+        """What even a quiet run says."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{m:02d}m"
+    return f"{m}m{s:02d}s" if minutes else f"{s}s"
+
+
+@contextmanager
+def amounts(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, for what is counted: takes how much is done, and how much in all."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+    )
+    with Bars(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as b:
+        bar = b.add_task(title, total=None)
+        yield lambda done, total: b.update(bar, completed=done, total=total)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or value == float("-inf") else f"{value:,.1f}"
+
+
+class LiveProgress:
+    """A table of seeds under a bar, redrawn in place."""
+
+    every = 0.25  # seconds
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live.start()
+        self._drawn = 0.0
+
+    def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
+        if final or time.monotonic() - self._drawn >= self.every:
+            self._live.update(_draw(status()), refresh=True)
+            self._drawn = time.monotonic()
+
+    def say(self, message: str) -> None:
+        self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        self._live.console.print(message, markup=False, style="yellow", soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def _draw(status: Status) -> Group:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("seed", justify="right")
+    counts = dict.fromkeys((status.counted, "updates"))
+    for column in (*counts, "evaluation", "checkpoint"):
+        table.add_column(column, justify="right", min_width=10)
+    table.add_column("now")
+    for m in status.members:
+        table.add_row(
+            str(m.seed),
+            *(f"{getattr(m, count):,}" for count in counts),
+            _number(m.evaluation),
+            _number(m.best),
+            Text(m.doing, style="dim"),
+        )
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        Text(status.title, style="bold"),
+        ProgressBar(total=1.0, completed=status.fraction, width=30),
+        f"{status.fraction:4.0%}",
+        f"{status.rate:,.0f} {status.counted}/s",
+        Text(f"{duration(status.seconds)} gone, {duration(status.remaining)} to go", style="dim"),
+    )
+    return Group(line, table)
+
+
+class LineProgress:
+    """A plain line now and then, for logs."""
+
+    every = 15.0  # seconds
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._drawn = time.monotonic()
+
+    def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
+        if not final and time.monotonic() - self._drawn < self.every:
+            return
+        self._drawn = time.monotonic()
+        now = status()
+        seeds = "  ".join(
+            f"[{m.seed}] {m.steps:,} {now.counted}, evaluation {_number(m.evaluation)}"
+            for m in now.members
+        )
+        self.say(
+            f"{now.fraction:4.0%}  {now.rate:,.0f} {now.counted}/s  {duration(now.seconds)} gone, "
+            f"{duration(now.remaining)} to go  {seeds}"
+        )
+
+    def say(self, message: str) -> None:
+        print(message, file=self._file, flush=True)
+
+    def warn(self, message: str) -> None:
+        self.say(message)
+
+    def close(self) -> None:
+        pass
+
+
+class QuietProgress:
+    """Nothing but warnings, on standard error."""
+
+    def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
+        pass
+
+    def say(self, message: str) -> None:
+        pass
+
+    def warn(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+def progress(*, quiet: bool) -> Progress:
+    """What suits standard error: it is where progress goes, so that output can be piped."""
+    if quiet:
+        return QuietProgress()
+    console = Console(stderr=True)
+    return LiveProgress(console) if console.is_terminal else LineProgress(sys.stderr)
+
+
+class StudyProgress:
+    """How far a study is: a line on a terminal, redrawn, or one now and then in a log."""
+
+    def __init__(self, usual: Mapping[str, float], at_once: int) -> None:
+        self._usual, self._at_once = usual, at_once
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._every = 2.0 if self._console.is_terminal else 30.0  # seconds
+        self._ended = -1
+        self._drawn = time.monotonic()
+        if self._console.is_terminal:
+            self._live.start()
+
+    def show(self, standing: "Standing") -> None:
+        ended = len(standing.done) + len(standing.failed)
+        if ended == self._ended and time.monotonic() - self._drawn < self._every:
+            return
+        self._ended, self._drawn = ended, time.monotonic()
+        failed = f", {len(standing.failed)} failed" if standing.failed else ""
+        left = duration(standing.seconds(self._usual, self._at_once))
+        now = ", ".join(f"{run.label} on {run.where}" for run in standing.running)
+        text = f"{len(standing.done)} of {len(standing.runs)} runs done{failed}, {left} to go"
+        text += f": {now}" if now else ""
+        if self._console.is_terminal:
+            self._live.update(Text(text), refresh=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._console.is_terminal:
+            self._live.stop()

@@ -1,0 +1,131 @@
+"""A unit of the package imports only from the units above it; what workers import is free of torch.
+
+A unit is a folder or a module directly in `td7`. Units on one line do not import each other.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "td7"
+PATHS = sorted(SOURCE.rglob("*.py"))
+
+LAYERS = """
+errors types configs seeding files processes statistics
+options
+networks | studies.rows
+algorithms | rollouts
+engine
+runs
+datasets
+training
+api
+studies
+report | bench
+cli
+"""
+# Units that share a line with those they may use.
+SHARED = {"errors", "types", "configs", "seeding", "files", "processes", "statistics"}
+FORBIDDEN = {("report", "training"), ("report", "engine")}
+
+# Edges that remain from before the folders.
+TO_CUT = {
+    "td7.processes imports td7.rollouts.environment.make",
+    "td7.studies.rows.study imports td7.rollouts.environment.PAPER_TASKS",
+    "td7.training.progress imports td7.studies.local.Standing",
+}
+
+# Imported by worker processes and by commands that answer at once.
+FREE_OF_TORCH = (
+    "td7.rollouts.environment",
+    "td7.rollouts.evaluation",
+    "td7.rollouts.pool",
+    "td7.rollouts.vector",
+    "td7.runs.policies",
+    "td7.runs.video",
+    "td7.datasets.dataset",
+    "td7.studies.rows",
+    "td7.networks.description",
+    "td7.networks.numpy_actor",
+)
+
+LEVELS = {
+    unit: level
+    for level, line in enumerate(LAYERS.split("\n"))
+    for unit in line.replace("|", " ").split()
+}
+
+
+def unit_of(module: str) -> str:
+    """`td7.networks.masked` belongs to `networks`; the table's deepest entry that fits."""
+    name = module.removeprefix("td7").removeprefix(".")
+    return max((u for u in LEVELS if f"{name}.".startswith(f"{u}.")), key=len, default="")
+
+
+def all_modules() -> list[str]:
+    names = (".".join(("td7", *p.relative_to(SOURCE).with_suffix("").parts)) for p in PATHS)
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def imports() -> list[tuple[str, str]]:
+    """(module, module that it imports), those inside functions and for types included."""
+    found = []
+    for name, path in zip(all_modules(), PATHS, strict=True):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                names = [f"{module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            found += [(name, n) for n in names if n.startswith("td7.")]
+    return found
+
+
+def test_every_module_belongs_to_a_unit() -> None:
+    packages = {"td7", "td7.__main__", "td7.studies"}
+    assert [name for name in all_modules() if not unit_of(name) and name not in packages] == []
+
+
+def test_units_import_from_units_above_them() -> None:
+    wrong = set()
+    for module, other in imports():
+        here, there = unit_of(module), unit_of(other)
+        if here in ("", there) or not there:
+            continue
+        is_above = LEVELS[there] < LEVELS[here]
+        is_shared = {here, there} <= SHARED
+        if not (is_above or is_shared) or (here, there) in FORBIDDEN:
+            wrong.add(f"{module} imports {other}")
+    assert wrong == TO_CUT
+
+
+def test_no_import_exists_for_types_alone_to_hide_a_cycle() -> None:
+    """Modules import each other in one direction, `if TYPE_CHECKING` included."""
+    modules = set(all_modules())
+    edges: dict[str, set[str]] = {module: set() for module in modules}
+    for module, other in imports():
+        target = other if other in modules else other.rpartition(".")[0]
+        if target in modules and module not in (target, "td7"):
+            edges[module].add(target)
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " → ".join((*path, module))
+        if module not in done:
+            for other in sorted(edges[module]):
+                visit(other, (*path, module))
+            done.add(module)
+
+    for module in sorted(modules):
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", FREE_OF_TORCH)
+def test_importing_it_does_not_load_torch(module: str) -> None:
+    check = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
