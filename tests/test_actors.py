@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.learner import Batch, Learner, Turn
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.networks import numpy_actor as actors
+from td7.networks import numpy_actor
 from td7.networks import stacked as networks
 from td7.networks.description import Layer, Layout, Network, from_json, to_json
 from td7.networks.numpy_actor import Actor
@@ -99,7 +99,7 @@ def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) ->
         dtype,
     )
     rtol = 1e-5 if dtype is np.float32 else 1e-12
-    in_numpy, in_torch = getattr(actors, table), getattr(networks, table)
+    in_numpy, in_torch = getattr(numpy_actor, table), getattr(networks, table)
     assert in_numpy.keys() == in_torch.keys()
     own = {
         "gain": np.linspace(0.5, 1.5, 8, dtype=dtype),
@@ -132,7 +132,7 @@ def test_a_batch_norm_is_in_the_weights(dtype: type[np.floating]) -> None:
     layout = Layout.of(network)
     random = np.random.default_rng(0)
     flat = networks.initial(layout, [random]).astype(dtype)
-    for name, view in actors.unflatten(layout, flat[0]).items():
+    for name, view in numpy_actor.unflatten(layout, flat[0]).items():
         if name.endswith(("gain", "shift", "mean", "variance")):
             view[...] = random.uniform(0.2, 3.0, view.shape)
     states = random.standard_normal((7, 5)).astype(dtype)
@@ -153,12 +153,14 @@ def test_flat_weights_there_and_back() -> None:
         stacked = networks.unflatten(layout, flat)
         assert torch.equal(networks.flatten(layout, stacked), flat)
         for row, head in enumerate(flat.view(-1, layout.head_size)):
-            solo = actors.unflatten(layout, head.numpy())
+            solo = numpy_actor.unflatten(layout, head.numpy())
             assert solo.keys() == stacked.keys()
             for name, weight in solo.items():
                 assert_array_equal(weight, stacked[name][row, : len(weight)])
                 assert not stacked[name][row, len(weight) :].any()
-            assert_array_equal(actors.flatten(dataclasses.replace(layout, heads=1), solo), head)
+            assert_array_equal(
+                numpy_actor.flatten(dataclasses.replace(layout, heads=1), solo), head
+            )
 
 
 def test_a_layout_by_hand() -> None:
@@ -186,7 +188,7 @@ def test_a_weight_of_another_shape_is_refused() -> None:
     layout = Layout.of(Network({"x": 2}, (Layer("y", ("x",), 3),)))
     weights = {"y.weight": np.zeros((3, 2)), "y.bias": np.zeros(3)}
     with pytest.raises(ValueError, match=r"y\.weight has shape \(3, 2\), not \(2, 3\)"):
-        actors.flatten(layout, weights)
+        numpy_actor.flatten(layout, weights)
 
 
 def test_networks_survive_json() -> None:

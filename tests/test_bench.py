@@ -13,14 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from td7 import processes
 from td7.algorithms import ALGORITHMS
 from td7.bench import peers
-from td7.bench import updates as bench
+from td7.bench import updates as updates_module
 from td7.networks.description import Layer, Network
 from td7.networks.stacked import apply
 from td7.processes import Worker
 from td7.types import Task, TaskSpec
 
 CHEETAH = TaskSpec(Task("none"), (17,), (6,), (-1.0,) * 6, (1.0,) * 6, None)
-DATA = bench.made_up(CHEETAH, 300)
+DATA = updates_module.made_up(CHEETAH, 300)
 
 
 @pytest.mark.parametrize("name", peers.PEERS)
@@ -30,7 +30,7 @@ def test_a_peer_makes_the_same_matrix_products(name: str) -> None:
         pytest.skip(f"{peers.PEERS[name].name} is not installed")
     operations = []
     for run in (
-        bench._engine(name, "eager", CHEETAH, 1, DATA, "cpu", lambda _: None, 2),
+        updates_module._engine(name, "eager", CHEETAH, 1, DATA, "cpu", lambda _: None, 2),
         peers.updates(name, CHEETAH, DATA, "cpu", 2),
     ):
         with FlopCounterMode(display=False) as counter:
@@ -44,7 +44,7 @@ def test_a_peer_makes_the_same_matrix_products(name: str) -> None:
 def test_the_floor_has_every_matrix_product(name: str) -> None:
     """Of the two updates that it watches: a product of [n, k] and [k, m] is 2 n k m operations."""
     with FlopCounterMode(display=False) as counter:
-        floor = bench.ProductFloor(name, CHEETAH, DATA)
+        floor = updates_module.ProductFloor(name, CHEETAH, DATA)
     operations = sum(2 * times * a.numel() * b.shape[1] for times, a, b in floor._factors)
     assert operations == counter.get_total_flops() > 0
 
@@ -65,7 +65,7 @@ def test_no_gradient_is_made_for_what_a_network_is_given() -> None:
 def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of an update takes less than all of it, uncompiled, too."""
     monkeypatch.setattr(torch, "compile", lambda **_: lambda function: function)
-    results = bench.measure(
+    results = updates_module.measure(
         "td7",
         CHEETAH,
         seeds=[1],
@@ -85,15 +85,15 @@ def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_processes_divide_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three seeds in two processes, which make a round when they are asked, and end."""
-    monkeypatch.setattr(bench, "fast_processes", lambda _: 2)
+    monkeypatch.setattr(updates_module, "fast_processes", lambda _: 2)
     started: dict[str, Any] = {}
 
     def start(target: Any, arguments: dict[str, Any]) -> list[Worker]:
         started.update(arguments)
         return processes.start(target, arguments)
 
-    monkeypatch.setattr(bench, "start", start)
-    run = bench._processes("td3", "eager", CHEETAH, 3, 300)
+    monkeypatch.setattr(updates_module, "start", start)
+    run = updates_module._processes("td3", "eager", CHEETAH, 3, 300)
     assert [given[3] for given in started.values()] == [2, 1]
     for _ in range(2):
         run()
@@ -107,7 +107,7 @@ def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert {"td7", "td3+ofe", "xql"}.isdisjoint(peers.PEERS)
     monkeypatch.setattr(peers, "find_spec", lambda _: None)
     assert not any(peers.peer(name) for name in ALGORITHMS)
-    (result,) = bench.measure(
+    (result,) = updates_module.measure(
         "td3+bc",
         CHEETAH,
         seeds=[1],

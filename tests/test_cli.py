@@ -23,16 +23,17 @@ import td7
 import toys
 from folders import SMALL, newest, words
 from td7.algorithms import ALGORITHMS
-from td7.algorithms.learner import ONLINE_GROUPS
-from td7.api import TrainOptions
-from td7.bench import updates as bench
-from td7.bench.run import whole_run
-from td7.cli import main as cli
+from td7.algorithms.config import ONLINE_GROUPS
+from td7.bench import updates as updates_module
+from td7.bench import whole_runs as whole_runs_module
+from td7.bench.whole_runs import whole_run
+from td7.cli import main as main_module
 from td7.cli.main import main
 from td7.configs import described
 from td7.engine.engine import Engine
 from td7.errors import InputError, Stopped
-from td7.rollouts.environment import PAPER_TASKS
+from td7.options import TrainOptions
+from td7.types import PAPER_TASKS
 
 assert toys  # registers the tasks
 ENV = ["--env", "toys:Point-v0"]
@@ -836,15 +837,15 @@ def test_a_stopped_bench_keeps_what_it_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = whole_run
-    made: list[bench.EndToEnd] = []
+    made: list[whole_runs_module.EndToEnd] = []
 
-    def stopped_in_the_second(*arguments: Any) -> bench.EndToEnd:
+    def stopped_in_the_second(*arguments: Any) -> whole_runs_module.EndToEnd:
         if made:
             raise Stopped(signal.SIGTERM, folder / "run")
         made.append(run(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("td7.bench.run.whole_run", stopped_in_the_second)
+    monkeypatch.setattr("td7.bench.whole_runs.whole_run", stopped_in_the_second)
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
     assert main(words) == 128 + signal.SIGTERM
@@ -886,16 +887,18 @@ def test_bench_measures_on_each_device(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of which a second is pretended here: both are the CPU."""
-    measure, machine = bench.measure, bench.machine
+    measure, machine = updates_module.measure, updates_module.machine
     pretended = {"engines": ["eager"], "device": "cpu"}
 
-    def measured(*arguments: Any, device: str, **options: Any) -> list[bench.Result]:
+    def measured(*arguments: Any, device: str, **options: Any) -> list[updates_module.Result]:
         found = measure(*arguments, **{**options, **pretended})
         return [dataclasses.replace(result, device=device) for result in found]
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(bench, "measure", measured)
-    monkeypatch.setattr(bench, "machine", lambda devices: machine(["cpu"]) | {"of": devices})
+    monkeypatch.setattr(updates_module, "measure", measured)
+    monkeypatch.setattr(
+        updates_module, "machine", lambda devices: machine(["cpu"]) | {"of": devices}
+    )
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
     assert main([*words, "0.01", "--device", "cpu,cuda"]) == 0
     (file,) = (folder / "results" / "bench").iterdir()
@@ -941,13 +944,13 @@ def test_bench_refuses_before_it_measures(
 def test_an_interrupt_while_libraries_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the process; what they would raise instead of KeyboardInterrupt is not seen."""
     seen: list[object] = []
-    parser = cli._parser
+    parser = main_module._parser
 
     def watched(words: Sequence[str]) -> Any:
         seen.append(signal.getsignal(signal.SIGINT))
         return parser(words)
 
-    monkeypatch.setattr(cli, "_parser", watched)
+    monkeypatch.setattr(main_module, "_parser", watched)
     before = signal.getsignal(signal.SIGINT)
     for given in (signal.default_int_handler, signal.SIG_IGN):
         signal.signal(signal.SIGINT, given)

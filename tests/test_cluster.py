@@ -15,9 +15,9 @@ import toys
 from td7 import files
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.studies.local import Standing
-from td7.studies.plan import Planned, Request, State, fraction, plan, state
-from td7.studies.ray_cluster import Came, Share, _packed, _take, launch_on_ray
+from td7.studies.folder import Planned, Request, State, fraction, state
+from td7.studies.plan import Standing, plan
+from td7.studies.ray_cluster import RemoteResult, Share, _packed, _take, launch_on_ray
 from test_study import TINY, words
 
 pytest.importorskip("ray")
@@ -130,7 +130,7 @@ def test_what_failed_elsewhere_does_not_replace_what_was_begun_here(
     log_folder.mkdir()
     there.mkdir()
     (there / "from").write_text("there")
-    came = Came(status, b"td7: a fault\n", _packed(there))
+    came = RemoteResult(status, b"td7: a fault\n", _packed(there))
     (run.folder / "snapshot").mkdir(parents=True)
     _take(ray, came, run, log_folder, Standing([run], []))
     assert (run.folder / "snapshot").exists() == (status != 0)

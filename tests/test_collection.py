@@ -26,23 +26,20 @@ from td7.configs import with_values
 from td7.errors import InputError, RunError, Stopped
 from td7.files import Seal, write
 from td7.networks.numpy_actor import Actor
-from td7.rollouts.environment import describe, make
-from td7.rollouts.evaluation import beginning, evaluate
-from td7.rollouts.pool import (
+from td7.rollouts.episodes import (
     AnyTask,
     Done,
     EpisodeDone,
     EpisodeTask,
     EvaluationDone,
     EvaluationTask,
-    Executor,
-    InProcess,
     Player,
-    Pool,
-    executor,
     play,
 )
-from td7.runs import folder as runs
+from td7.rollouts.evaluation import beginning, evaluate
+from td7.rollouts.pool import Executor, InProcess, Pool, executor
+from td7.rollouts.registration import describe, make
+from td7.runs import folder as folder_module
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Exploration, Task
 
@@ -491,7 +488,7 @@ def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, content)
 
-    monkeypatch.setattr(runs, "write", full)
+    monkeypatch.setattr(folder_module, "write", full)
     with pytest.raises(RunError, match=r"ValueError: the motor is on fire; .* tries it again$"):
         td7.train(env="toys:Faulty-v0", steps=40, set=SMALL, out=str(tmp_path / "run"), quiet=True)
 
@@ -622,8 +619,8 @@ def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
 def test_a_worker_does_not_load_torch() -> None:
     program = """
 import sys
-import td7.collection
-from td7.collection import Player
+import td7.rollouts.pool
+from td7.rollouts.episodes import Player
 loaded = [name for name in sys.modules if name.partition('.')[0] in ('torch', 'pandas')]
 print(loaded)
 """
@@ -633,8 +630,8 @@ print(loaded)
 
 WORKERS_TELL = """
 import sys
-from td7.collection import Pool
-import td7.cli
+from td7.rollouts.pool import Pool
+import td7.cli.main
 completed = Pool.completed
 def tell(self, *, block):
     done = completed(self, block=block)
@@ -642,20 +639,20 @@ def tell(self, *, block):
         print('working', flush=True)  # a worker is up
     return done
 Pool.completed = tell
-td7.cli.main(sys.argv[1:])
+td7.cli.main.main(sys.argv[1:])
 """
 STEPPERS_TELL = """
 import sys
-from td7 import lockstep
-from td7.stepping import StepperPool
-import td7.cli
+from td7.training import lockstep
+from td7.rollouts.vector import StepperPool
+import td7.cli.main
 lockstep.can_spin = lambda _: {spins}
 advance = StepperPool.advance
 def tell(self):
     advance(self)
     print('working', flush=True)  # all of them are up
 StepperPool.advance = tell
-td7.cli.main(sys.argv[1:])
+td7.cli.main.main(sys.argv[1:])
 """
 
 
@@ -684,8 +681,9 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path, program: str, checkpoi
 
 POOL = """
 import os, signal, sys
-from td7.architectures import Layer, Network
-from td7.collection import EpisodeTask, Pool
+from td7.networks.description import Layer, Network
+from td7.rollouts.episodes import EpisodeTask
+from td7.rollouts.pool import Pool
 from td7.types import Task
 
 def make(limit):

@@ -17,18 +17,21 @@ from gymnasium.spaces import Box
 
 import td7
 from td7.algorithms import ALGORITHMS
-from td7.algorithms.learner import ONLINE_GROUPS
+from td7.algorithms.config import ONLINE_GROUPS
 from td7.algorithms.td7 import LEARNING_TARGETS, TD7Config
-from td7.api import TrainOptions, parse_seeds, run_config, train_options
-from td7.cli import main as cli
-from td7.configs import described, hyper, named, parse, with_values
+from td7.cli import main as main_module
+from td7.configs import described, named, parse, setting, with_values
 from td7.datasets.dataset import Dataset
 from td7.errors import InputError
-from td7.rollouts.environment import ActionMap, describe
-from td7.training.checkpointed import AsynchronousTraining
-from td7.training.loop import Given, RunConfig, Training
+from td7.options import TrainOptions, parse_seeds
+from td7.rollouts.environment import ActionMap
+from td7.rollouts.registration import describe
+from td7.training.checkpointed import CheckpointedTraining
+from td7.training.config import DatasetRecord, RunConfig
+from td7.training.loop import Training
 from td7.training.offline import OfflineTraining
 from td7.training.progress import QuietProgress, Status
+from td7.training.resolve import run_config, train_options
 from td7.types import RowLayout, Task
 
 
@@ -161,7 +164,7 @@ def test_fields_are_listed_where_annotations_are_lazy() -> None:
 
     @dataclasses.dataclass(frozen=True)
     class Own(TD7Config):
-        added: int = hyper(1, "one more", group="Own")
+        added: int = setting(1, "one more", group="Own")
 
     del Own.__annotations__
     assert next(iter(described(Own).items())) == ("Own", [("added", 1, "one more")])
@@ -431,10 +434,12 @@ def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
         precision="float64",
         engine="eager",
         threads=1,
-        dataset=None if collects else Given("none", len(DATA.rows), "", self_collected=False),
+        dataset=None
+        if collects
+        else DatasetRecord("none", len(DATA.rows), "", self_collected=False),
     )
     loop: Callable[..., Training] = (
-        AsynchronousTraining if collects else partial(OfflineTraining, dataset=DATA)
+        CheckpointedTraining if collects else partial(OfflineTraining, dataset=DATA)
     )
     with TemporaryDirectory() as folder:
         path = Path(folder)
@@ -578,7 +583,7 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
     assert arguments == {**fields, "listener": None}  # a function has no word
     assert next(iter(signature.parameters)) == "algorithm"
 
-    parser, _ = cli._parser(["train"])
+    parser, _ = main_module._parser(["train"])
     given = vars(parser.parse_args(["train"]))
     assert given.keys() - {"command"} == fields.keys()
     lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
@@ -586,7 +591,7 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
 
 
 def test_words_and_values_are_the_same_options() -> None:
-    parser, _ = cli._parser(["train"])
+    parser, _ = main_module._parser(["train"])
     words = "train td7 --env X-v0 --steps 1e3 --snapshot-every 0.5 --quiet --set a=1 b=2 --set c=3"
     given = vars(parser.parse_args(words.split()))
     del given["command"]

@@ -25,7 +25,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from td7.datasets import download as fetching
-from td7.datasets.dataset import Dataset, other_task, read, score, summary, write
+from td7.datasets.dataset import Dataset, other_task, summary
+from td7.datasets.hdf5 import write
+from td7.datasets.read import read
+from td7.datasets.scores import score
 from td7.engine.replay import Replay
 from td7.errors import InputError
 from td7.rollouts.environment import ActionMap

@@ -24,16 +24,16 @@ import td7
 import toys
 from folders import SMALL, results, words
 from td7 import processes
-from td7.api import run_config, train_options
 from td7.datasets.record import Source, record
 from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.processes import Script
-from td7.rollouts.environment import describe
+from td7.rollouts.registration import describe
 from td7.runs.policies import kept_policies
 from td7.runs.snapshots import Snapshots, has_snapshot, parts
 from td7.training.loop import TWICE
-from td7.training.multiprocess import DividedTraining, Ended, Ready, Relay, _learn
+from td7.training.multiprocess import Ended, MultiprocessTraining, Ready, Relay, _learn
+from td7.training.resolve import run_config, train_options
 
 assert toys  # registers the tasks
 GIVEN: dict[str, Any] = {
@@ -362,7 +362,7 @@ def test_a_kept_policy_is_there_when_its_evaluation_is_told(tmp_path: Path) -> N
 
 def test_policies_between_their_files(tmp_path: Path) -> None:
     """A process has written new weights, not yet what tells of them, when another saves."""
-    divided = object.__new__(DividedTraining)
+    divided = object.__new__(MultiprocessTraining)
     divided._saved, target = {}, tmp_path / "policy"
     divided.config = SimpleNamespace(seeds=(0, 4))  # type: ignore[assignment]  # enough of one
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.engine import engine as engine_module
+from td7.engine import compiling as compiling_module
+from td7.engine import noise as noise_module
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.networks import kernels
@@ -197,11 +198,11 @@ def test_what_does_not_compile_goes_on_without(
 ) -> None:
     """From its very first update, bit for bit; in stages, as on a GPU, too. It is told once."""
     torch.compiler.reset()
-    monkeypatch.setattr(engine_module, "_compiled", compiler_that(fails))
+    monkeypatch.setattr(compiling_module, "_compiled", compiler_that(fails))
     said: list[str] = []
     compiled = build("eager" if staged else "compiled", "cpu", warn=said.append)
     if staged:
-        compiled.learner.wrap_stages(engine_module.Compiler(said.append))
+        compiled.learner.wrap_stages(compiling_module.Compiler(said.append))
     eager = build("eager", "cpu")
     for engine in (compiled, eager):
         run(engine, (23, 7, 2))
@@ -219,10 +220,10 @@ def test_a_backward_pass_that_does_not_compile_goes_on_without(
     torch.compiler.reset()
     backend = aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=fails)
     trace = partial(torch.compile, fullgraph=True, dynamic=False, backend=backend)
-    monkeypatch.setattr(engine_module, "_compiled", trace)
+    monkeypatch.setattr(compiling_module, "_compiled", trace)
     said: list[str] = []
     staged, eager = build("eager", "cpu"), build("eager", "cpu")
-    staged._compiler = engine_module.Compiler(said.append)
+    staged._compiler = compiling_module.Compiler(said.append)
     staged.learner.wrap_stages(staged._compiler)
     staged._must_rehearse = True
     for engine in (staged, eager):
@@ -251,7 +252,7 @@ def test_without_graphs_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fails_once_it_runs_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have done half of its work."""
     torch.compiler.reset()
-    monkeypatch.setattr(engine_module, "_compiled", compiler_that(lambda *_: fails))
+    monkeypatch.setattr(compiling_module, "_compiled", compiler_that(lambda *_: fails))
     with pytest.raises(RuntimeError, match=r"^too\nlong$"):
         run(build("compiled", "cpu"), (1, 1, 1))
 
@@ -272,14 +273,14 @@ def test_a_process_may_compile_for_many_runs() -> None:
         def add(self, x: Tensor) -> Tensor:
             return x + self.number
 
-    compiler = engine_module.Compiler(pytest.fail)
+    compiler = compiling_module.Compiler(pytest.fail)
     added = [compiler(Adding(n).add)(torch.zeros(())) for n in range(20)]
     assert added == list(range(20))
 
 
 def test_a_unit_ends_where_targets_or_noise_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots by hand: a unit of 10, targets every 20, noise blocks of 15."""
-    monkeypatch.setattr(engine_module, "NOISE_BLOCK", 15)
+    monkeypatch.setattr(noise_module, "NOISE_BLOCK", 15)
     engine = build("eager", "cpu")
     steps = []
     for _ in range(4):
@@ -324,7 +325,7 @@ READS_THE_TRAINED_ENCODER = (
 def test_compiled_stage_by_stage_is_eager(config: TD7Config) -> None:
     """As on a GPU, where a critic step's two halves are compiled apart."""
     staged, eager = build("eager", "cpu", config=config), build("eager", "cpu", config=config)
-    staged.learner.wrap_stages(engine_module.Compiler(pytest.fail))
+    staged.learner.wrap_stages(compiling_module.Compiler(pytest.fail))
     for engine in (staged, eager):
         run(engine, (23, 7, 2))
     check_close(staged, eager, 1e-9)
@@ -568,7 +569,7 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
     found = []
     for device, dtype, run_it in (
         ("cpu", torch.float64, loss),
-        ("cuda", torch.float32, engine_module._compiled(loss)),
+        ("cuda", torch.float32, compiling_module._compiled(loss)),
     ):
         x, flat = (z.to(device, dtype).requires_grad_() for z in (given, weights))
         with torch.profiler.profile(acc_events=True) as profile:
@@ -613,7 +614,7 @@ def test_which_kernels_are_fastest_changes_no_bit(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(CachingAutotuner, "bench", bench)
         torch.compiler.reset()
         with fresh_cache():
-            found.append([each for x in given for each in engine_module._compiled(sums)(x)])
+            found.append([each for x in given for each in compiling_module._compiled(sums)(x)])
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 

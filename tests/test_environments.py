@@ -19,8 +19,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 from numpy.typing import DTypeLike, NDArray
 
 from td7.errors import InputError, RunError
-from td7.rollouts.environment import PAPER_TASKS, ActionMap, Environment, describe, make, tasks
-from td7.types import Float64, Task
+from td7.rollouts.environment import ActionMap, Environment
+from td7.rollouts.registration import describe, make, tasks
+from td7.types import PAPER_TASKS, Float64, Task
 
 MUJOCO = tuple(int(part) for part in importlib.metadata.version("mujoco").split(".")[:2])
 TWO_NUMBERS = Box(-np.inf, np.inf, (2,), np.float32)

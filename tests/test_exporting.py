@@ -16,10 +16,11 @@ from folders import two_policies
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import main
 from td7.errors import InputError, RunError
+from td7.networks import onnx as onnx_module
 from td7.networks.description import Layer, Layout, Network
 from td7.networks.numpy_actor import ACTIVATIONS, NORMS, flatten
-from td7.rollouts.environment import describe
-from td7.runs import export as exporting
+from td7.rollouts.registration import describe
+from td7.runs import export as export_module
 from td7.runs.policies import Policy
 from td7.types import Exploration, Task, TaskSpec
 
@@ -57,7 +58,7 @@ def test_every_agents_policy(name: str, tmp_path: Path) -> None:
     spec = describe(Task("toys:Point-v0"))
     learner = chosen.learner(chosen.config(), spec, [0], torch.device("cpu"), torch.float32)
     policy = with_weights(spec, learner.policy_network)
-    exporting.onnx_file(policy, tmp_path / "policy.onnx", {})
+    export_module.onnx_file(policy, tmp_path / "policy.onnx", {})
     given = observations(spec)
     expected, _ = policy.predict(given)
     found = run_file(tmp_path / "policy.onnx", given)
@@ -80,7 +81,7 @@ def test_every_norm_and_activation(norm: str, activation: str, tmp_path: Path) -
         Layer("action", ("a2",), spec.action_dim, activation="tanh"),
     )
     policy = with_weights(spec, Network({"state": spec.state_dim}, layers))
-    exporting.onnx_file(policy, tmp_path / "policy.onnx", {})
+    export_module.onnx_file(policy, tmp_path / "policy.onnx", {})
     given = observations(spec)
     found = run_file(tmp_path / "policy.onnx", given)
     np.testing.assert_allclose(found, policy.predict(given)[0], atol=2e-5)
@@ -93,7 +94,7 @@ def test_shapes_and_whole_numbers(tmp_path: Path) -> None:
     spec = TaskSpec(Task("toys:Point-v0"), (3, 2), (2, 2), (-3.0,) * 4, (5.0,) * 4, 20, "int64")
     layers = (Layer("action", ("state",), 4, activation="tanh"),)
     policy = with_weights(spec, Network({"state": 6}, layers))
-    exporting.onnx_file(policy, tmp_path / "policy.onnx", {})
+    export_module.onnx_file(policy, tmp_path / "policy.onnx", {})
     for n in (1, 64):
         given = observations(spec, n)
         found = run_file(tmp_path / "policy.onnx", given)
@@ -141,7 +142,7 @@ def test_without_the_package(run: td7.Run, tmp_path: Path, monkeypatch: pytest.M
 def test_a_file_that_differs_is_not_written(
     run: td7.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(exporting.ACTIVATIONS, "relu", lambda _, x: x)
+    monkeypatch.setitem(onnx_module.ACTIVATIONS, "relu", lambda _, x: x)
     with pytest.raises(RunError, match="differs from the policy by"):
         td7.export(run.path, tmp_path / "wrong.onnx", seed=2)
     assert not list(tmp_path.iterdir())

@@ -11,13 +11,14 @@ import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec
 
-from td7 import api
 from td7.algorithms.td7 import TD7Config
 from td7.algorithms.tqc import TQCConfig
 from td7.errors import InputError
 from td7.processes import Script
-from td7.rollouts.environment import describe
-from td7.training import hardware
+from td7.rollouts.registration import describe
+from td7.training import hardware as hardware_module
+from td7.training import resolve as resolve_module
+from td7.training import start as start_module
 from td7.types import Task
 
 
@@ -25,21 +26,23 @@ from td7.types import Task
     ("device", "updates", "engine"),
     [
         ("cuda", 1, "graph"),
-        ("cpu", hardware.WORTH_COMPILING - 1, "eager"),
-        ("cpu", hardware.WORTH_COMPILING, "compiled"),
+        ("cpu", hardware_module.WORTH_COMPILING - 1, "eager"),
+        ("cpu", hardware_module.WORTH_COMPILING, "compiled"),
     ],
 )
 def test_the_engine(device: str, updates: int, engine: str) -> None:
-    assert hardware.choose_engine("auto", device, updates) == engine
-    assert hardware.choose_engine("eager", device, updates) == "eager"
+    assert hardware_module.choose_engine("auto", device, updates) == engine
+    assert hardware_module.choose_engine("eager", device, updates) == "eager"
 
 
 def test_updates_of_all_seeds_are_worth_compiling() -> None:
     """Each saves time, whoever's it is; random steps are none."""
     for seeds, engine in ((1, "eager"), (10, "compiled")):
         given = {"env": "InvertedPendulum-v5", "seeds": range(seeds), "device": "cpu"}
-        options = api.train_options({**given, "steps": 27_000, "set": {"random_steps": 25_000}})
-        assert api.run_config(options).engine == engine
+        options = resolve_module.train_options(
+            {**given, "steps": 27_000, "set": {"random_steps": 25_000}}
+        )
+        assert resolve_module.run_config(options).engine == engine
 
 
 @pytest.mark.parametrize(
@@ -49,20 +52,20 @@ def test_the_workers(
     device: str, seeds: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU so many that all seeds play and some are evaluated, and a core is left."""
-    monkeypatch.setattr(hardware, "own_cores", lambda: set(range(16)))
-    assert hardware.choose_workers("auto", device, seeds) == workers
-    assert hardware.choose_workers("3", device, seeds) == 3
+    monkeypatch.setattr(hardware_module, "own_cores", lambda: set(range(16)))
+    assert hardware_module.choose_workers("auto", device, seeds) == workers
+    assert hardware_module.choose_workers("3", device, seeds) == 3
 
 
 def test_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them for the paper's networks; for small ones they would wait for each other."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert hardware.choose_threads("auto", TD7Config(), 1) == 7
-    assert hardware.choose_threads("auto", TQCConfig(), 1) == 7
-    assert hardware.choose_threads("auto", TD7Config(), 3) == 2
-    assert hardware.choose_threads("auto", TD7Config(), 10) == 1
-    assert hardware.choose_threads("auto", TD7Config(hidden_dim=64), 1) == 1
-    assert hardware.choose_threads("2", TD7Config(hidden_dim=64), 3) == 2
+    assert hardware_module.choose_threads("auto", TD7Config(), 1) == 7
+    assert hardware_module.choose_threads("auto", TQCConfig(), 1) == 7
+    assert hardware_module.choose_threads("auto", TD7Config(), 3) == 2
+    assert hardware_module.choose_threads("auto", TD7Config(), 10) == 1
+    assert hardware_module.choose_threads("auto", TD7Config(hidden_dim=64), 1) == 1
+    assert hardware_module.choose_threads("2", TD7Config(hidden_dim=64), 3) == 2
 
 
 LONG: dict[str, Any] = {"seeds": 10, "updates": 10**6, "workers": 0, "threads": "auto"}
@@ -78,7 +81,7 @@ LONG: dict[str, Any] = {"seeds": 10, "updates": 10**6, "workers": 0, "threads": 
         (16, "cpu", {"seeds": 30}, 30),
         (16, "cpu", {"threads": "4"}, 4),  # threads that wait are no use to others
         (16, "cpu", {"threads": "16"}, 1),
-        (16, "cpu", {"updates": hardware.WORTH_DIVIDING - 1}, 1),
+        (16, "cpu", {"updates": hardware_module.WORTH_DIVIDING - 1}, 1),
         (16, "cpu", {"workers": 2}, 1),
         (16, "cuda", {}, 1),
     ],
@@ -91,16 +94,18 @@ def test_the_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
-    monkeypatch.setattr(hardware, "_free_bytes", lambda _: 10**12)
+    monkeypatch.setattr(hardware_module, "_free_bytes", lambda _: 10**12)
     task = Task("Pendulum-v1")
-    assert hardware.choose_processes("auto", device, task, **{**LONG, **changes}) == processes
+    assert (
+        hardware_module.choose_processes("auto", device, task, **{**LONG, **changes}) == processes
+    )
 
 
 def test_processes_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    for free, processes in ((None, 10), (4 * hardware.PROCESS_BYTES, 2), (0, 1)):
-        monkeypatch.setattr(hardware, "_free_bytes", lambda _, free=free: free)
-        assert hardware.fast_processes(10) == processes
+    for free, processes in ((None, 10), (4 * hardware_module.PROCESS_BYTES, 2), (0, 1)):
+        monkeypatch.setattr(hardware_module, "_free_bytes", lambda _, free=free: free)
+        assert hardware_module.fast_processes(10) == processes
 
 
 def test_a_task_without_a_file_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +114,7 @@ def test_a_task_without_a_file_stays_in_its_process(monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     entry = EnvSpec("Typed-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
     monkeypatch.setitem(gymnasium.registry, "Typed-v0", entry)
-    assert hardware.choose_processes("auto", "cpu", Task("Typed-v0"), **LONG) == 1
+    assert hardware_module.choose_processes("auto", "cpu", Task("Typed-v0"), **LONG) == 1
     with pytest.raises(InputError, match=r"workers=0 and processes=1"):
         Script.current(Task("Typed-v0"))
 
@@ -117,12 +122,12 @@ def test_a_task_without_a_file_stays_in_its_process(monkeypatch: pytest.MonkeyPa
 def test_processes_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("Pendulum-v1")
     with pytest.raises(InputError, match="are for a cpu"):
-        hardware.choose_processes("2", "cuda", task, **LONG)
+        hardware_module.choose_processes("2", "cuda", task, **LONG)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    monkeypatch.setattr(hardware, "current_process", lambda: SimpleNamespace(daemon=True))
+    monkeypatch.setattr(hardware_module, "current_process", lambda: SimpleNamespace(daemon=True))
     with pytest.raises(InputError, match="daemonic process"):
-        hardware.choose_processes("2", "cpu", task, **LONG)
-    assert hardware.choose_processes("auto", "cpu", task, **LONG) == 1
+        hardware_module.choose_processes("2", "cpu", task, **LONG)
+    assert hardware_module.choose_processes("auto", "cpu", task, **LONG) == 1
 
 
 def test_a_task_that_only_its_script_can_make_stays_in_its_process(
@@ -135,22 +140,22 @@ def test_a_task_that_only_its_script_can_make_stays_in_its_process(
     entry = EnvSpec("Own-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
     monkeypatch.setitem(gymnasium.registry, "Own-v0", entry)
     assert Script.current(Task("Own-v0")).must_run
-    assert hardware.choose_processes("auto", "cpu", Task("Own-v0"), **LONG) == 1
+    assert hardware_module.choose_processes("auto", "cpu", Task("Own-v0"), **LONG) == 1
 
 
 def test_processes_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are refused, or, where nobody asked for them, one it is."""
-    task, free = "HalfCheetah-v4", 3 * hardware.PROCESS_BYTES
-    monkeypatch.setattr(hardware, "_free_bytes", lambda _: free)
+    task, free = "HalfCheetah-v4", 3 * hardware_module.PROCESS_BYTES
+    monkeypatch.setattr(hardware_module, "_free_bytes", lambda _: free)
     given = {"env": task, "seeds": "0-3", "steps": 50_000, "device": "cpu"}
-    options = api.train_options({**given, "processes": 4})
+    options = resolve_module.train_options({**given, "processes": 4})
     with pytest.raises(InputError, match=r"in 4 processes takes 1.8 GB .* --processes 1$"):
-        hardware.check_memory(api.run_config(options), describe(Task(task)))
-    options = api.train_options(given)
-    config = replace(api.run_config(options), processes=4, threads=1)
-    fitting = api._fitting(config, describe(Task(task)), options)
+        hardware_module.check_memory(resolve_module.run_config(options), describe(Task(task)))
+    options = resolve_module.train_options(given)
+    config = replace(resolve_module.run_config(options), processes=4, threads=1)
+    fitting = start_module._fitting(config, describe(Task(task)), options)
     assert (fitting.processes, fitting.threads) == (1, torch.get_num_threads())
-    hardware.check_memory(fitting, describe(Task(task)))
+    hardware_module.check_memory(fitting, describe(Task(task)))
 
 
 @pytest.mark.parametrize(
@@ -167,10 +172,12 @@ def test_a_replay_that_cannot_fit(
 ) -> None:
     """It is refused with what would fit."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(hardware, "_free_bytes", lambda _: 1_000_000)
-    config = api.run_config(api.train_options({"env": "HalfCheetah-v4", **changes}))
+    monkeypatch.setattr(hardware_module, "_free_bytes", lambda _: 1_000_000)
+    config = resolve_module.run_config(
+        resolve_module.train_options({"env": "HalfCheetah-v4", **changes})
+    )
     with pytest.raises(InputError) as refused:
-        hardware.check_memory(config, describe(Task("HalfCheetah-v4")))
+        hardware_module.check_memory(config, describe(Task("HalfCheetah-v4")))
     assert "allowed: --set replay_capacity=" in str(refused.value)
     assert str(refused.value).endswith(told)
 
@@ -181,12 +188,12 @@ def test_limits_of_containers_count(tmp_path: Path) -> None:
     inner = root / "job" / "step"
     inner.mkdir(parents=True)
     own.write_text("4:memory:/old\n0::/job/step\n")
-    assert hardware._group_bytes(own, root) == []
+    assert hardware_module._group_bytes(own, root) == []
     for level, limit, used, cached in ((inner, "1000", 700, 200), (root / "job", "max", 0, 0)):
         (level / "memory.max").write_text(f"{limit}\n")
         (level / "memory.current").write_text(f"{used}\n")
         (level / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\n")
-    assert hardware._group_bytes(own, root) == [500]
+    assert hardware_module._group_bytes(own, root) == [500]
     (root / "job" / "memory.max").write_text("300\n")
-    assert hardware._group_bytes(own, root) == [500, 300]
-    assert hardware._group_bytes(tmp_path / "none", root) == []
+    assert hardware_module._group_bytes(own, root) == [500, 300]
+    assert hardware_module._group_bytes(tmp_path / "none", root) == []

@@ -24,11 +24,11 @@ from td7.algorithms.learner import Turn
 from td7.cli.main import main
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
-from td7.networks import numpy_actor as actors
+from td7.networks import numpy_actor as numpy_actor_module
 from td7.networks import stacked as networks
 from td7.networks.description import Layout
 from td7.report.read import read
-from td7.rollouts.environment import describe
+from td7.rollouts.registration import describe
 from td7.types import RowLayout, Task
 from test_structure import ROOT
 
@@ -109,7 +109,7 @@ def test_an_update_of_the_example_by_hand(ddpg: Any) -> None:
         critic = networks.unflatten(Layout.of(learner.critic_network), flat["critic"])  # type: ignore[attr-defined]
         return networks.apply(learner.critic_network, critic, state=state, action=action)  # type: ignore[attr-defined]
 
-    actor = actors.Actor(learner.policy_network, flat["actor"][0].numpy())
+    actor = numpy_actor_module.Actor(learner.policy_network, flat["actor"][0].numpy())
     next_action = torch.from_numpy(actor(batch.next_state[0].numpy())).unsqueeze(0)
     y = batch.reward + 0.99 * q(batch.next_state, next_action)
     expected = (q(batch.state, batch.action) - y).square().mean()

@@ -20,9 +20,9 @@ from td7.configs import with_values
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.errors import RunError
-from td7.rollouts import vector as stepping
-from td7.rollouts.environment import describe, make
-from td7.rollouts.vector import Live, can_spin
+from td7.rollouts import vector as vector_module
+from td7.rollouts.registration import describe, make
+from td7.rollouts.vector import EpisodeState, can_spin
 from td7.seeding import Stream, derived_seed, generator
 from td7.training import lockstep
 from td7.training.lockstep import LockstepTraining
@@ -133,7 +133,7 @@ def test_processes_change_nothing(
 
 
 def test_steppers_spin_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepping, "own_cores", lambda: range(16))
+    monkeypatch.setattr(vector_module, "own_cores", lambda: range(16))
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert can_spin(15)
     assert not can_spin(16)
@@ -149,8 +149,8 @@ def test_spinning_steppers_give_a_shared_core_away() -> None:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
-        live = Live(0, False, np.zeros((0, spec.action_dim), np.float32))
-        pool = stepping.stepper(task, [0, 1], [live, live], spec, 2, spins=True)
+        live = EpisodeState(0, False, np.zeros((0, spec.action_dim), np.float32))
+        pool = vector_module.stepper(task, [0, 1], [live, live], spec, 2, spins=True)
         pool.now()
         begin = time.process_time()
         for _ in range(steps):
@@ -229,8 +229,8 @@ def test_a_traceback_longer_than_a_pipe_arrives(spins: bool) -> None:
     """A stepping process must not wait for the learner while that waits for it."""
     task = Task("toys:Point-v0", {"fault": "long", "at": 1})
     spec = describe(task)
-    live = Live(0, True, np.zeros((0, 2), np.float32))
-    steps = stepping.stepper(task, [0], [live], spec, 1, spins=spins)
+    live = EpisodeState(0, True, np.zeros((0, 2), np.float32))
+    steps = vector_module.stepper(task, [0], [live], spec, 1, spins=spins)
     try:
         with pytest.raises(RunError, match="seed 0, episode 0: the environment raised") as caught:
             steps.step(steps.now().row[:, :2], [True])

@@ -15,10 +15,10 @@ from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.representations import Sale
 from td7.algorithms.td7 import TD7, TD7Config, actor_network, critic_network
 from td7.networks import masked as targets
-from td7.networks import numpy_actor as actors
+from td7.networks import numpy_actor as numpy_actor_module
 from td7.networks import stacked as networks
 from td7.networks.description import Layer, Layout, Network
-from td7.networks.optimiser import Trained
+from td7.networks.optimiser import ParameterGroup
 from td7.networks.stacked import Parameters, apply, avg_l1_norm, initial, unflatten
 from td7.types import Task, TaskSpec
 
@@ -122,7 +122,7 @@ def test_avg_l1_norm(library: str) -> None:
     if library == "torch":
         normed = avg_l1_norm(torch.from_numpy(rows)).numpy()
     else:
-        normed = actors.avg_l1_norm(rows)
+        normed = numpy_actor_module.avg_l1_norm(rows)
     # The mean of |1| and |-3| is 2, of any multiple the same; below 1e-8 the guard divides.
     assert_allclose(normed, [[0.5, -1.5], [0.5, -1.5], [0.0, 0.0], [0.1, -0.3]])
 
@@ -157,7 +157,7 @@ def test_sizes_on_halfcheetah() -> None:
 def in_use(network: Network) -> int:
     """Parameters without what only fills a layout up."""
     layout = Layout.of(network)
-    weights = actors.unflatten(layout, np.zeros(layout.size))
+    weights = numpy_actor_module.unflatten(layout, np.zeros(layout.size))
     return layout.heads * sum(weight.size for weight in weights.values())
 
 
@@ -220,7 +220,7 @@ def test_initial_parameters_fill_pytorchs_range() -> None:
     flat = initial(layout, [np.random.default_rng(seed) for seed in (0, 1)])
     assert flat.shape == (2, layout.size)
     for head in flat.reshape(4, layout.head_size):
-        for name, values in actors.unflatten(layout, head).items():
+        for name, values in numpy_actor_module.unflatten(layout, head).items():
             bound = inputs[name.partition(".")[0]] ** -0.5
             assert np.abs(values).max() <= bound, name
             if values.size >= 256:  # enough of them to come close to both ends
@@ -237,7 +237,7 @@ def test_initial_parameters_fill_pytorchs_range() -> None:
 def test_adam_is_pytorchs_for_every_member_on_its_own_count() -> None:
     layout = Layout.of(Network({"x": 3}, (Layer("y", ("x",), 2),)))
     start = torch.linspace(-1, 1, 3 * layout.size, dtype=torch.float64).reshape(3, -1)
-    trained = Trained(layout, start.clone(), learning_rate=0.01)
+    trained = ParameterGroup(layout, start.clone(), learning_rate=0.01)
     solo = [start[m].clone().requires_grad_() for m in range(3)]
     adams = [torch.optim.Adam([p], lr=0.01) for p in solo]
 

@@ -14,10 +14,12 @@ import pytest
 import toys
 from td7.algorithms import algorithm
 from td7.cli.main import main
-from td7.datasets.dataset import write
-from td7.report import figures
-from td7.studies import local as launching
-from td7.studies.plan import Planned
+from td7.datasets.hdf5 import write
+from td7.report import figures as figures_module
+from td7.report import style as style_module
+from td7.studies import folder as folder_module
+from td7.studies import local as local_module
+from td7.studies.folder import Planned
 from td7.studies.rows import STUDIES, Row
 
 assert toys  # registers the tasks
@@ -109,8 +111,8 @@ def check(study: str, rows: tuple[str, ...], report: Path) -> None:
     wanted = MINIATURES[study]
     tables = {path.stem for path in (report / "tables").glob("*.csv")}
     assert tables == {f"{study}-{kind}" for kind in wanted.tables}
-    drawn = [f"curves{part}" for part in figures.parts(study, list(rows))]
-    for kind in figures.FORMATS:
+    drawn = [f"curves{part}" for part in figures_module.parts(study, list(rows))]
+    for kind in style_module.FORMATS:
         found = {path.stem for path in (report / "figures").glob(f"*.{kind}")}
         assert found == {f"{study}-{name}" for name in (*drawn, *wanted.figures, "speed")}
     assert (report / "report.html").stat().st_size > 10_000
@@ -157,9 +159,9 @@ class Here:
 
     def __init__(self, run: Planned, log_folder: Path, cores: set[int]) -> None:
         del cores
-        log = launching.log_of(run, log_folder).open("a")
+        log = folder_module.log_of(run, log_folder).open("a")
         with log, redirect_stdout(log), redirect_stderr(log):
-            self.returncode = main(launching.words(run))
+            self.returncode = main(local_module.words(run))
 
     def poll(self) -> int:
         return self.returncode
@@ -169,7 +171,7 @@ class Here:
 def test_a_miniature(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting a process takes longer than the run: only one study, and the slow tests, do it."""
     if study != "online":
-        monkeypatch.setattr(launching, "start_process", Here)
+        monkeypatch.setattr(local_module, "start_process", Here)
     rows = MINIATURES[study].rows
     run(study, rows, tmp_path)
     check(study, rows, tmp_path / "report")

@@ -21,22 +21,24 @@ from torch import Tensor
 import td7
 import toys
 from folders import contents, differences, newest, results, words
-from td7 import api
+from td7 import api as api_module
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.learner import Learner
+from td7.cli import terminal as terminal_module
 from td7.cli.main import main
 from td7.configs import with_values
-from td7.datasets.dataset import write
-from td7.engine.engine import Engine, Fetch
+from td7.datasets.hdf5 import write
+from td7.engine.cuda import Fetch
+from td7.engine.engine import Engine
 from td7.engine.replay import Replay, required_bytes
 from td7.errors import InputError, Stopped
 from td7.networks.numpy_actor import Actor
-from td7.report import write as report
-from td7.rollouts.environment import describe, make
 from td7.rollouts.evaluation import evaluate
-from td7.runs import folder as runs
+from td7.rollouts.registration import describe, make
+from td7.runs import folder as folder_module
 from td7.runs.policies import kept_policies
-from td7.training import hardware
+from td7.training import hardware as hardware_module
+from td7.training import resolve as resolve_module
 from td7.types import Float32, RowLayout, Task
 from test_resume import Runner, change_both, check_kills, files, refused, train_words
 
@@ -156,7 +158,7 @@ def plainly(name: str, seed: int, fields: Fields) -> tuple[Learner, Replay]:
 def test_it_is_the_plain_loop(name: str, finished: dict[str, Path], fields: Fields) -> None:
     """Weights, moments, targets, priorities and the last evaluation of both seeds."""
     found = saved(finished[name])
-    evaluations = api.Run(finished[name]).evaluations
+    evaluations = api_module.Run(finished[name]).evaluations
     environment = make(Task(POINT))
     for m, seed in enumerate((0, 1)):
         learner, replay = plainly(name, seed, fields)
@@ -178,7 +180,7 @@ def test_it_is_the_plain_loop(name: str, finished: dict[str, Path], fields: Fiel
 def test_members_are_as_if_alone(
     name: str, tmp_path: Path, finished: dict[str, Path], data: Path
 ) -> None:
-    both, together = api.Run(finished[name]), saved(finished[name])
+    both, together = api_module.Run(finished[name]), saved(finished[name])
     assert not torch.equal(*together["learner.actor.parameters"])
     for m, seed in enumerate((0, 1)):
         alone = train(name, tmp_path / f"{seed}", data, seeds=seed)
@@ -242,7 +244,7 @@ def test_info_checks_the_sizes_of_a_named_task(
 
 @pytest.mark.parametrize("name", TINY)
 def test_what_is_written_when(name: str, finished: dict[str, Path]) -> None:
-    run = api.Run(finished[name])
+    run = api_module.Run(finished[name])
     evaluated = run.evaluations.groupby(["seed", "step"]).size()
     assert dict(evaluated) == {(seed, step): 2 for seed in (0, 1) for step in (0, 20, 40, STEPS)}
     metrics = run.metrics
@@ -260,7 +262,7 @@ def test_the_policy_that_is_evaluated_is_the_current_one(
     name: str, finished: dict[str, Path]
 ) -> None:
     """The last evaluation can be played again from the saved policies; another is another."""
-    evaluations = api.Run(finished[name]).evaluations
+    evaluations = api_module.Run(finished[name]).evaluations
     last = evaluations[evaluations["step"] == STEPS]
     assert list(td7.evaluate(finished[name], episodes=2)["return"]) == list(last["return"])
     middle = evaluations[evaluations["step"] == 40]
@@ -278,7 +280,7 @@ def test_bounds_of_actions_are_the_tasks(
     file = save(tmp_path / "plain.hdf5", fields, task="")
     run = train("iql", tmp_path / "run", file, env=POINT)
     assert differences(results(run.path), results(finished["iql"])) == []
-    given, stated = (r.config["dataset"] for r in (run, api.Run(finished["iql"])))
+    given, stated = (r.config["dataset"] for r in (run, api_module.Run(finished["iql"])))
     assert given["sha256"] == stated["sha256"]
     ends = np.flatnonzero(fields["terminals"] | fields["timeouts"]) + 1
     episodes = np.split(fields["rewards"], ends)[: len(ends)]
@@ -296,7 +298,7 @@ def test_bounds_are_the_tasks_whatever_a_file_states(
     named = train("iql", tmp_path / "named", file, steps=20, env=POINT)
     assert differences(results(run.path), results(named.path)) == []
     rows = (small["actions"].astype(np.float32) - [1.0, 0.0]) / 2  # bounds [-1, 3] and [-2, 2]
-    read = api.read_dataset(str(file), Task("")).rows
+    read = resolve_module.read_dataset(str(file), Task("")).rows
     assert np.allclose(read[:, 2:4], rows[~fields["timeouts"] | fields["terminals"]], atol=1e-6)
     td7.resume(run.path, steps=40, quiet=True)
 
@@ -364,7 +366,7 @@ def test_data_may_be_moved(
     for steps in ("50", str(STEPS)):
         where = ["--dataset", str(moved)] if steps == "50" else []
         assert main(["resume", str(run), "--steps", steps, "--quiet", *where]) == 0
-    assert api.Run(run).config["dataset"]["source"] == str(moved)
+    assert api_module.Run(run).config["dataset"]["source"] == str(moved)
     assert differences(results(run), results(finished["iql"])) == []
     ours, theirs = saved(run), saved(finished["iql"])
     assert all(torch.equal(ours[key], theirs[key]) for key in {**ours, **theirs})
@@ -378,7 +380,7 @@ def test_a_run_of_before_the_datas_mean_was_told_goes_on(stopped: tuple[Path, Pa
 
     change_both(run, older)
     assert main(["resume", str(run), "--steps", "50", "--quiet"]) == 0
-    assert api.Run(run).config["dataset"]["mean_return"] is not None
+    assert api_module.Run(run).config["dataset"]["mean_return"] is not None
 
 
 def test_other_data_are_refused(
@@ -498,7 +500,7 @@ def test_what_helps_where_memory_is_short(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No advice that would be refused itself."""
-    monkeypatch.setattr(hardware, "_free_bytes", lambda _: 1000)
+    monkeypatch.setattr(hardware_module, "_free_bytes", lambda _: 1000)
     with pytest.raises(InputError) as error:
         train("td7", tmp_path / "run", data)
     assert str(error.value).endswith("; allowed: a smaller dataset, fewer seeds at once")
@@ -507,17 +509,17 @@ def test_what_helps_where_memory_is_short(
 
 def test_memory_is_for_one_copy_of_the_rows(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is free is enough to the byte for two seeds, where two copies would not fit."""
-    options = api.train_options({"dataset": str(data), "seeds": "0-1", "device": "cpu"})
-    dataset = api.read_dataset(options.dataset, options.task)
-    config, spec = api.run_config(options, dataset), describe(Task(POINT))
+    options = resolve_module.train_options({"dataset": str(data), "seeds": "0-1", "device": "cpu"})
+    dataset = resolve_module.read_dataset(options.dataset, options.task)
+    config, spec = resolve_module.run_config(options, dataset), describe(Task(POINT))
     n = len(dataset.rows)
     priorities = required_bytes(RowLayout(2, 2), n, 2)[1]
     enough = 4 * n * 8 + priorities  # a row: two states of two numbers, an action of two, and two
-    monkeypatch.setattr(hardware, "_free_bytes", lambda _: enough)
-    hardware.check_memory(config, spec)
-    monkeypatch.setattr(hardware, "_free_bytes", lambda _: enough - 1)
+    monkeypatch.setattr(hardware_module, "_free_bytes", lambda _: enough)
+    hardware_module.check_memory(config, spec)
+    monkeypatch.setattr(hardware_module, "_free_bytes", lambda _: enough - 1)
     with pytest.raises(InputError, match="the replay of 2 seed"):
-        hardware.check_memory(config, spec)
+        hardware_module.check_memory(config, spec)
 
 
 @pytest.mark.parametrize("name", [a.name for a in ALGORITHMS.values() if a.offline is None])
@@ -532,15 +534,15 @@ def test_the_others_do_not_learn_from_data(name: str, tmp_path: Path, data: Path
 def test_every_step_is_an_update(data: Path) -> None:
     """A million, as in the paper; all of them count for whether compiling is worth its minute."""
     given = {"dataset": str(data), "device": "cpu"}
-    options = api.train_options(given)
-    dataset = api.read_dataset(options.dataset, options.task)
-    assert api.run_config(options, dataset).steps == 1_000_000
+    options = resolve_module.train_options(given)
+    dataset = resolve_module.read_dataset(options.dataset, options.task)
+    assert resolve_module.run_config(options, dataset).steps == 1_000_000
     for steps, engine in (
-        (hardware.WORTH_COMPILING - 1, "eager"),
-        (hardware.WORTH_COMPILING, "compiled"),
+        (hardware_module.WORTH_COMPILING - 1, "eager"),
+        (hardware_module.WORTH_COMPILING, "compiled"),
     ):
-        chosen = api.train_options({**given, "steps": steps})
-        assert api.run_config(chosen, dataset).engine == engine
+        chosen = resolve_module.train_options({**given, "steps": steps})
+        assert resolve_module.run_config(chosen, dataset).engine == engine
 
 
 # -- what is shown -------------------------------------------------------------------------------
@@ -587,20 +589,20 @@ def test_the_command_tells_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     out, _ = capsys.readouterr()
     assert "D4RL score" in out
     assert "(self-collected)" in out
-    evaluations = api.Run(path).evaluations
+    evaluations = api_module.Run(path).evaluations
     last = evaluations.query("step == 2")["return"].item()
     expected = 100 * (evaluations["return"] + 20.272305) / (3234.3 + 20.272305)
     np.testing.assert_allclose(evaluations["score"], expected)
     assert main(["evaluate", str(path), "--episodes", "1"]) == 0
-    again = api.evaluate(path, episodes=1)
+    again = api_module.evaluate(path, episodes=1)
     assert again["score"].item() == pytest.approx(expected.iloc[-1])
     told = capsys.readouterr().out
     assert f"{again['score'].item():.1f}" in told
     assert "D4RL score" in told
     assert "(self-collected)" in told
-    api.resume(path, steps=4, quiet=True)
-    assert list(api.Run(path).evaluations.columns) == [*runs.EVALUATIONS, "score"]
-    assert len(api.Run(path).evaluations) == len(evaluations) + 1
+    api_module.resume(path, steps=4, quiet=True)
+    assert list(api_module.Run(path).evaluations.columns) == [*folder_module.EVALUATIONS, "score"]
+    assert len(api_module.Run(path).evaluations) == len(evaluations) + 1
     (row,) = [line for line in out.splitlines() if line.startswith("│    0")]
     assert f"{100 * (last + 20.272305) / (3234.3 + 20.272305):.1f}" in row.split()[-2]
 
@@ -614,7 +616,7 @@ def test_scores_are_of_tasks_with_reference_returns(task: str, score: str | None
     columns = ["seed", "step", "episode", "return"]
     rows = [(0, 0, 0, 0.0), (0, 5, 0, 1607.0138475)]
     written = io.StringIO()
-    table = report.summary(pd.DataFrame(rows, columns=columns), scored=task)
+    table = terminal_module.summary(pd.DataFrame(rows, columns=columns), scored=task)
     Console(width=140, file=written).print(table)
     text = written.getvalue()
     assert ("D4RL score" in text) == (score is not None)

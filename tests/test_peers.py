@@ -21,12 +21,13 @@ import toys  # noqa: F401  # registers the tasks
 from td7.algorithms import algorithm, losses
 from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.maximum_entropy import sampled
-from td7.api import TrainOptions
 from td7.configs import with_values
-from td7.networks.description import Network
-from td7.networks.numpy_actor import LOG_STD_BOUNDS, Actor
-from td7.rollouts.environment import ActionMap, describe, make
-from td7.rollouts.pool import EpisodeTask, play
+from td7.networks.description import LOG_STD_BOUNDS, Network
+from td7.networks.numpy_actor import Actor
+from td7.options import TrainOptions
+from td7.rollouts.environment import ActionMap
+from td7.rollouts.episodes import EpisodeTask, play
+from td7.rollouts.registration import describe, make
 from td7.types import Exploration, Task
 from test_variants import weights
 

@@ -22,7 +22,8 @@ from numpy.testing import assert_allclose
 from torch import Tensor, nn
 
 from td7.algorithms import algorithm, cql, losses
-from td7.algorithms.learner import Batch, LearnerConfig, Turn
+from td7.algorithms.config import LearnerConfig
+from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.maximum_entropy import squashed
 from td7.bench import peers
 from td7.configs import with_values

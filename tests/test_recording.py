@@ -27,8 +27,9 @@ import toys
 from folders import SMALL, newest
 from folders import rows as replay_rows
 from td7.cli.main import main
-from td7.datasets import dataset as datasets
+from td7.datasets import dataset as dataset_module
 from td7.datasets import download as fetching
+from td7.datasets import read as read_module
 from td7.datasets.record import FIRST_EPISODE, KINDS, record
 from td7.errors import InputError, Stopped
 from td7.runs import policies
@@ -307,7 +308,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
         told,
     )
 
-    read = datasets.read(out)
+    read = read_module.read(out)
     assert (read.task_id, read.self_collected, read.warnings) == (ENV, True, ())
     assert read.task_kwargs == {"max_episode_steps": LIMIT}
     stays = ~fields["timeouts"]
@@ -387,7 +388,7 @@ def test_replay_is_what_the_run_did(seed: int, run: Path, tmp_path: Path) -> Non
             assert fields["timeouts"][i] == (is_last and not terminal)
     returns = [row["return"] for row in table(run, "episodes") if row["seed"] == seed]
     for count in (len(rows), ended[2] + 1):  # one step of the episode after the third is none
-        whole = datasets.read(tmp_path / f"{count}.hdf5").returns
+        whole = read_module.read(tmp_path / f"{count}.hdf5").returns
         expected = returns if count == len(rows) else returns[:3]
         np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-5)
 
@@ -758,7 +759,7 @@ def test_info_as_json_is_the_summary(hopper: Path, only: Path, tmp_path: Path, s
     fields = recorded(only, "replay", N, own)
     for path in (hopper, own):
         found = json.loads(said("info", path, "--json"))
-        assert found == datasets.summary(datasets.read(path))
+        assert found == dataset_module.summary(read_module.read(path))
     assert found["task"] == ENV
     assert found["self_collected"]
     *ends, last = np.flatnonzero(fields["terminals"] | fields["timeouts"])

@@ -21,13 +21,18 @@ import pytest
 
 from fake_runs import write_run
 from td7.cli.main import main
-from td7.datasets.dataset import REFERENCE_RETURNS
+from td7.datasets.scores import REFERENCE_RETURNS
 from td7.errors import InputError
-from td7.report import figures, formats, paper
+from td7.report import bars as bars_module
+from td7.report import curves as curves_module
+from td7.report import figures as figures_module
+from td7.report import formats, paper
 from td7.report import html as page
-from td7.report import read as results
-from td7.report import write as report
-from td7.report.tables import Table
+from td7.report import read as read_module
+from td7.report import result as result_module
+from td7.report import style as style_module
+from td7.report import write as write_module
+from td7.report.tables.table import Table
 from td7.statistics import Sample
 from td7.studies.rows import STUDIES
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
@@ -45,7 +50,7 @@ def pair(mean: float, evaluations: int = 3, start: float = 1.0) -> dict[int, lis
     return {seed: np.linspace(start, end, evaluations).tolist() for seed, end in ends.items()}
 
 
-def table_of(found: report.Report, name: str) -> Table:
+def table_of(found: write_module.Report, name: str) -> Table:
     (table,) = (table for table in found.tables if table.name == name)
     return table
 
@@ -156,18 +161,18 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(mini: Path) -> report.Report:
-    return report.read([mini])
+def found(mini: Path) -> write_module.Report:
+    return write_module.read([mini])
 
 
 @pytest.fixture(scope="module")
-def written(found: report.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(found: write_module.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report")
-    report.write(found, out)
+    write_module.write(found, out)
     return out
 
 
-def test_every_study_has_its_tables(found: report.Report) -> None:
+def test_every_study_has_its_tables(found: write_module.Report) -> None:
     assert {table.name for table in found.tables} == {
         *("online-headline", "offline-headline", "online-reaching"),
         *(f"{study}-scores" for study in STUDIES),
@@ -186,7 +191,7 @@ ONLINE = {  # paper's mean and interval at 1M, difference in percent
 
 
 @pytest.mark.parametrize("label", ONLINE)
-def test_online_scores(found: report.Report, label: str) -> None:
+def test_online_scores(found: write_module.Report, label: str) -> None:
     mean, paper_mean, paper_interval, difference = ONLINE[label]
     record = record_of(table_of(found, "online-scores"), row=label, step=1_000_000)
     assert record["place"] == "HalfCheetah-v4"
@@ -202,7 +207,7 @@ def test_online_scores(found: report.Report, label: str) -> None:
     assert record["paper_highlighted"] == (label == "TD7")
 
 
-def test_welch_beside_the_paper(found: report.Report) -> None:
+def test_welch_beside_the_paper(found: write_module.Report) -> None:
     """TD3: standard errors are 100 and 897 / 1.96; t by hand, its p-value by numbers."""
     record = record_of(table_of(found, "online-scores"), row="TD3", step=1_000_000)
     ours, theirs = 100.0, 897 / 1.96
@@ -215,7 +220,7 @@ def test_welch_beside_the_paper(found: report.Report) -> None:
     assert record["p"] == pytest.approx(1 - 2 * area, abs=1e-6)
 
 
-def test_the_papers_highlighting_is_what_its_table_has(found: report.Report) -> None:
+def test_the_papers_highlighting_is_what_its_table_has(found: write_module.Report) -> None:
     lines = table_of(found, "online-scores").lines
     cells = {(line[1].text, line[2].text): line[3] for line in lines if line[0].text == "1,000,000"}
     assert cells["TD7", "here"].text == "16000 ± 196"
@@ -225,7 +230,7 @@ def test_the_papers_highlighting_is_what_its_table_has(found: report.Report) -> 
     assert cells["TD3", "difference"].text.startswith("+4.0%, p 0.")
 
 
-def test_offline_scores(found: report.Report) -> None:
+def test_offline_scores(found: write_module.Report) -> None:
     """Seeds at 50 and 70 of D4RL's 100: 60, interval 19.6; own data are not beside the paper's."""
     table = table_of(found, "offline-scores")
     d4rl = record_of(table, data="D4RL")
@@ -251,18 +256,18 @@ def test_returns_are_not_called_scores(tmp_path: Path) -> None:
     options: Any = {"variant": "offline/IQL", "algorithm": "iql", "every": 1_000_000}
     own: Any = {"env": "Swimmer-v4", "dataset": "/data/own.hdf5", "self_collected": True}
     write_run(tmp_path / "own", pair(1000), **options, **own)
-    (result,) = report.read([tmp_path]).findings.results
+    (result,) = write_module.read([tmp_path]).findings.results
     assert result.quantity == "return"
-    table = table_of(report.read([tmp_path]), "offline-scores")
+    table = table_of(write_module.read([tmp_path]), "offline-scores")
     assert table.caption.startswith("Mean return of the evaluation")
     assert "score" not in table.caption
     d4rl: Any = {"env": "Hopper-v4", "dataset": "/data/hopper_medium-v2.hdf5"}
     write_run(tmp_path / "d4rl", pair(1000), **options, **d4rl)
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     table = table_of(found, "offline-scores")
     assert table.caption.startswith("Mean D4RL's score of the evaluation")
     assert table.caption.endswith(" Returns, since their tasks have no score: own on Swimmer-v4.")
-    figure = figures.curves("offline", found.findings.results, 1)
+    figure = curves_module.curves("offline", found.findings.results, 1)
     labels = [axes.get_ylabel().splitlines()[0] for axes in figure.axes if axes.lines]
     assert labels == ["D4RL score", "return"]
 
@@ -281,7 +286,7 @@ def test_offline_totals(tmp_path: Path) -> None:
             dataset=name,
             every=1_000_000,
         )
-    record = record_of(table_of(report.read([tmp_path]), "offline-scores"), place="Total")
+    record = record_of(table_of(write_module.read([tmp_path]), "offline-scores"), place="Total")
     assert (record["row"], record["paper_mean"]) == ("TD3+BC", 671.3)
     assert record["mean"] == pytest.approx(540)
     assert record["interval"] == pytest.approx(58.8)
@@ -302,7 +307,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("name", "label", "tasks", "loss", "interval"), LOSSES)
 def test_percent_losses(
-    found: report.Report, name: str, label: str, tasks: int, loss: float, interval: float
+    found: write_module.Report, name: str, label: str, tasks: int, loss: float, interval: float
 ) -> None:
     table = table_of(found, name)
     record = record_of(table, row=label)
@@ -313,7 +318,7 @@ def test_percent_losses(
     assert line[4].text == f"{loss:.1f} ± {interval:.1f}"
 
 
-def test_the_papers_percent_losses(found: report.Report, tmp_path: Path) -> None:
+def test_the_papers_percent_losses(found: write_module.Report, tmp_path: Path) -> None:
     """On some tasks, of its means; on all five, as its figure prints them."""
     record = record_of(table_of(found, "ablation-main-losses"), row="No SALE")
     rows = paper.table("ablation_5M").set_index(["variant", "environment"])["mean"]
@@ -328,7 +333,9 @@ def test_the_papers_percent_losses(found: report.Report, tmp_path: Path) -> None
     for label, mean in (("TD7 (no checkpoints)", 1000), ("No normalization", 900)):
         for task in STUDIES["design"].tasks:
             write_run(tmp_path / label / task, pair(mean), variant=f"design/{label}", env=task)
-    record = record_of(table_of(report.read([tmp_path]), "design-losses"), row="No normalization")
+    record = record_of(
+        table_of(write_module.read([tmp_path]), "design-losses"), row="No normalization"
+    )
     assert record["paper_percent_loss"] == 8.3
     assert record["paper_interval"] == pytest.approx(5.1)
     assert record["percent_loss"] == pytest.approx(10)
@@ -338,7 +345,7 @@ def test_when_the_papers_scores_are_reached(tmp_path: Path) -> None:
     """By hand: TD3's 10574 at 1M on HalfCheetah; seeds get there at 1M and 1.5M, and never."""
     curves = {0: [0, 5000, 10574, 12000], 1: [0, 1000, 9000, 11000], 2: [0, 1, 2, 3]}
     write_run(tmp_path / "run", curves, env="HalfCheetah-v4", seconds=1500.0)
-    table = table_of(report.read([tmp_path]), "online-reaching")
+    table = table_of(write_module.read([tmp_path]), "online-reaching")
     record = record_of(table, paper_step=1_000_000)
     assert (record["score"], record["seeds"], record["seeds_reaching"]) == (10574, 3, 2)
     assert record["median_steps"] == 1_500_000
@@ -356,7 +363,7 @@ def test_percent_losses_before_the_papers_steps(tmp_path: Path) -> None:
     for label, mean in means.items():
         folder, row = tmp_path / label, f"design/{label}"
         write_run(folder, pair(mean), variant=row, env="HalfCheetah-v4", every=2500)
-    table = table_of(report.read([tmp_path]), "design-losses")
+    table = table_of(write_module.read([tmp_path]), "design-losses")
     record = record_of(table, row="s'")
     rows = paper.table("design").set_index(["variant", "environment"])["mean"]
     own = 100 * (1 - rows["s'", "HalfCheetah"] / rows["TD7 (no checkpoints)", "HalfCheetah"])
@@ -365,7 +372,7 @@ def test_percent_losses_before_the_papers_steps(tmp_path: Path) -> None:
     (line,) = (line for line in table.lines if line[2].text == "s'")
     assert line[5].text == f"{own:.1f} at 1,000,000"
     assert table.caption.endswith("here and there: 0.50 at 5,000 steps, over 3 rows.")
-    figure = figures.loss_bars(table)
+    figure = bars_module.loss_bars(table)
     assert "paper, 1,000,000 steps" in [text.get_text() for text in figure.legends[0].texts]
 
 
@@ -374,9 +381,9 @@ def test_every_printed_percent_loss_finds_its_row(tmp_path: Path, label: str) ->
     for row in ("TD7 (no checkpoints)", label):
         for task in STUDIES["design"].tasks:
             write_run(tmp_path / row / task, pair(1000), variant=f"design/{row}", env=task)
-    record = record_of(table_of(report.read([tmp_path]), "design-losses"), row=label)
+    record = record_of(table_of(write_module.read([tmp_path]), "design-losses"), row=label)
     theirs = {ours: name for name, ours in PERCENT_LOSS_LABELS.items()}[label]
-    with (ROOT / "src/td7/data/paper/design_percent_loss.csv").open() as file:
+    with (ROOT / "src/td7/report/paper/design_percent_loss.csv").open() as file:
         (row_,) = (row for row in csv.DictReader(file) if row["variant"] == theirs)
     assert record["paper_percent_loss"] == float(row_["mean_percent_loss_1M"])
     assert record["paper_interval"] == pytest.approx(float(row_["ci95_range"]))
@@ -390,7 +397,7 @@ def test_every_number_of_the_paper_finds_its_row_and_place(study: str) -> None:
     assert set(there) == {(label, place) for label in chosen.rows for place in places}
 
 
-def test_over_all_tasks(found: report.Report) -> None:
+def test_over_all_tasks(found: write_module.Report) -> None:
     """Shares of the paper's TD7 (no checkpoints) at 1M: 17123 on HalfCheetah, 8605 on Ant."""
     table = table_of(found, "design-aggregates")
     record = record_of(table, row="zs'a'")
@@ -414,7 +421,7 @@ def test_over_all_tasks(found: report.Report) -> None:
     assert [line[i].text for i in (2, 6, 8)] == ["1 v4", student, "0.25 [0.00, 1.00]"]
 
 
-def test_means_in_multiples_of_td3(found: report.Report, tmp_path: Path) -> None:
+def test_means_in_multiples_of_td3(found: write_module.Report, tmp_path: Path) -> None:
     """Of the paper's 10574 on HalfCheetah at 1M; at a step it does not have, of TD3's here."""
     table = table_of(found, "online-aggregates")
     record = record_of(table, row="TD7")
@@ -431,7 +438,7 @@ def test_means_in_multiples_of_td3(found: report.Report, tmp_path: Path) -> None
         algorithm = label.lower()
         run = tmp_path / f"{label}-{env}"
         write_run(run, {0: [0, mean]}, algorithm=algorithm, env=env, every=70_000)
-    table = table_of(report.read([tmp_path]), "online-aggregates")
+    table = table_of(write_module.read([tmp_path]), "online-aggregates")
     record = record_of(table, row="TD7")
     assert (record["tasks"], record["baseline_tasks"], record["baseline_mean"]) == (3, 1, 2)
     assert table.lines[-1][7].text == "2.00 on 1"
@@ -450,7 +457,7 @@ def test_versions_of_tasks_are_never_averaged(tmp_path: Path) -> None:
         where = [{"env": "HalfCheetah-v4"}, {"env": "Ant-v4"}, *others.values()]
         for i, (task, mean) in enumerate(zip(where, means, strict=True)):
             write_run(tmp_path / label / str(i), pair(mean), variant=f"design/{label}", **task)
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     for kind in ("aggregates", "losses"):
         records = [r for r in table_of(found, f"design-{kind}").records if r["row"] == "zs'a'"]
         suites = [(record["suite"], record["tasks"]) for record in records]
@@ -464,7 +471,7 @@ def test_versions_of_tasks_are_never_averaged(tmp_path: Path) -> None:
     there = [record["paper_percent_loss"] for record in table.records]
     assert [number is None for number in there] == [False, True, True]
     assert [line[3].text for line in table.lines] == ["2 v4", *(f"1 {suite}" for suite in others)]
-    (axes,) = figures.loss_bars(table).axes
+    (axes,) = bars_module.loss_bars(table).axes
     names = [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
     assert names == [f"zs'a', {suite}" for suite in ("v4", *others)]
 
@@ -474,8 +481,8 @@ def test_curves_over_tasks_are_of_one_version(tmp_path: Path) -> None:
         for env, share in zip(("Ant-v4", "Ant-v5"), shares, strict=True):
             run, last = tmp_path / f"{label}-{env}", 1000 * share
             write_run(run, {0: [last, last]}, variant=f"ablation-main/{label}", env=env)
-    shown = report.read([tmp_path]).findings.results
-    figure = figures.normalised_curves("ablation-main", shown, 1)
+    shown = write_module.read([tmp_path]).findings.results
+    figure = curves_module.normalised_curves("ablation-main", shown, 1)
     assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == [
         "mean of 1 task, v4",
@@ -491,7 +498,7 @@ def test_data_of_another_origin_are_averaged_apart(tmp_path: Path) -> None:
         scored = {0: [low, low + share * (high - low)]}
         options: Any = {"dataset": f"/data/{source}.hdf5", "self_collected": "v4" in source}
         write_run(tmp_path / source, scored, algorithm="iql", env="Hopper-v4", **options)
-    records = table_of(report.read([tmp_path]), "offline-aggregates").records
+    records = table_of(write_module.read([tmp_path]), "offline-aggregates").records
     assert [record["suite"] for record in records] == ["v4", "v4, self-collected"]
     assert [record["mean"] for record in records] == pytest.approx([0.5, 0.7])
 
@@ -503,7 +510,7 @@ def test_a_file_is_d4rls_by_its_sha256_where_a_run_says(tmp_path: Path) -> None:
         path = tmp_path / repr(d4rl)
         options: Any = {"dataset": "/data/hopper_medium-v2.hdf5", "d4rl": d4rl}
         write_run(path, {0: [1.0, 2.0]}, algorithm="iql", env="Hopper-v4", **options)
-        (result,) = report.read([path]).findings.results
+        (result,) = write_module.read([path]).findings.results
         seen[d4rl] = result.asked, result.data
     of_d4rl = ("hopper-medium-v2", "D4RL")
     assert seen == {
@@ -513,7 +520,7 @@ def test_a_file_is_d4rls_by_its_sha256_where_a_run_says(tmp_path: Path) -> None:
     }
 
 
-def test_checkpoints_and_drops(found: report.Report) -> None:
+def test_checkpoints_and_drops(found: write_module.Report) -> None:
     """Of 2 seeds and 4 late evaluations 6 have a next one; after one of them it is 60% lower."""
     table = table_of(found, "checkpoints-drops")
     for percent in (10, 25, 50):
@@ -525,7 +532,7 @@ def test_checkpoints_and_drops(found: report.Report) -> None:
     assert (score["mean"], score["interval"], score["paper_mean"]) == (100, 0, 4075)
 
 
-def test_extrapolation(found: report.Report) -> None:
+def test_extrapolation(found: write_module.Report) -> None:
     record = record_of(table_of(found, "extrapolation-values"), step=1_000_000)
     assert record["return_mean"] == pytest.approx(3000)
     assert record["return_interval"] == pytest.approx(INTERVAL)
@@ -538,7 +545,7 @@ def test_extrapolation(found: report.Report) -> None:
     ]
 
 
-def test_speed_of_whole_runs(found: report.Report) -> None:
+def test_speed_of_whole_runs(found: write_module.Report) -> None:
     """1200 s of two seeds and 1M steps: 20 minutes, 10 a seed; the paper's 110."""
     record = record_of(table_of(found, "online-speed"), row="TD7")
     assert (record["minutes"], record["minutes_a_million_steps"]) == (20, 20)
@@ -547,7 +554,7 @@ def test_speed_of_whole_runs(found: report.Report) -> None:
     assert record["timed_under_way"] is False
 
 
-def test_run_time_is_that_of_a_step_under_way(found: report.Report) -> None:
+def test_run_time_is_that_of_a_step_under_way(found: write_module.Report) -> None:
     """300 s of 50,000 steps, each an update of one seed or of both: 6 ms, 100 minutes for 1M."""
     table = table_of(found, "runtime-speed")
     keys = ("row", "seeds", "timed_under_way", "paper_minutes")
@@ -580,7 +587,7 @@ def test_the_same_seeds_on_another_machine_are_another_run_time(mini: Path, tmp_
             env="HalfCheetah-v4",
             hardware=hardware,
         )
-    found = report.read([tmp_path / "here", tmp_path / "there", tmp_path / "again"])
+    found = write_module.read([tmp_path / "here", tmp_path / "there", tmp_path / "again"])
     rows = [(r["row"], r["machine"], r["seeds"]) for r in table_of(found, "runtime-speed").records]
     assert rows == [
         *(("TD3", "2 cores", 2), ("TD7", "2 cores", 1), ("TD7", "2 cores", 2)),
@@ -595,13 +602,13 @@ def test_of_equal_runs_the_longest_counts(tmp_path: Path, order: tuple[str, ...]
     for name, evaluations in {"a": [0, 5], "b": [0, 5, 7, 9], "c": [0, 5, 7]}.items():
         own = dict.fromkeys((0, 1), evaluations)
         write_run(tmp_path / name, own, variant="online/TD7", steps=4_000_000)
-    found = report.read([tmp_path / name for name in order])
+    found = write_module.read([tmp_path / name for name in order])
     (result,) = found.findings.results
     assert (result.folder.name, result.last) == ("b", 1_500_000)
     assert sum("left out: seeds 0, 1 are in" in note for note in found.findings.notes) == 2
 
 
-def test_no_paper_no_comparison(found: report.Report) -> None:
+def test_no_paper_no_comparison(found: write_module.Report) -> None:
     record = record_of(table_of(found, "beyond-scores"), step=1_000_000)
     assert (record["mean"], record["paper_mean"], record["p"]) == (5000, None, None)
 
@@ -633,7 +640,9 @@ def _unescaped_latex(line: str) -> list[str]:
     return found
 
 
-def test_markdown_latex_and_page_have_the_same_cells(found: report.Report, written: Path) -> None:
+def test_markdown_latex_and_page_have_the_same_cells(
+    found: write_module.Report, written: Path
+) -> None:
     page = (written / "report.html").read_text()
     for table in found.tables:
         want = [[cell.text for cell in line] for line in table.lines]
@@ -651,7 +660,7 @@ def test_markdown_latex_and_page_have_the_same_cells(found: report.Report, writt
         assert [["**" in c for c in re.split(r"(?<!\\)\|", x)[1:-1]] for x in lines[2:]] == bold
 
 
-def test_csv_and_page_have_the_same_numbers(found: report.Report, written: Path) -> None:
+def test_csv_and_page_have_the_same_numbers(found: write_module.Report, written: Path) -> None:
     page = (written / "report.html").read_text()
     embedded = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     by_name = {table["name"]: table["records"] for table in embedded["tables"]}
@@ -668,7 +677,7 @@ def test_csv_and_page_have_the_same_numbers(found: report.Report, written: Path)
         assert unquote(address) == text
 
 
-def test_cells_print_the_records(found: report.Report) -> None:
+def test_cells_print_the_records(found: write_module.Report) -> None:
     """Of every table of scores: each mean ± interval stands in the line of its row."""
     for table in found.tables:
         if table.name.endswith("-scores"):
@@ -723,8 +732,8 @@ def test_videos_are_within_the_page(tmp_path: Path) -> None:
     (run / "policy.mp4").write_bytes(b"film")
     (run / "policy.gif").write_bytes(b"GIF")
     (run / ".film.tmp.mp4").write_bytes(b"being filmed")
-    (run / "large.mp4").write_bytes(bytes(results.LARGEST_VIDEO + 1))
-    found = report.read([tmp_path])
+    (run / "large.mp4").write_bytes(bytes(result_module.LARGEST_VIDEO + 1))
+    found = write_module.read([tmp_path])
     made = page.page(found.findings, found.tables)
     assert re.findall(r'<(video|img) [^>]*src="(data:[^"]*)"', made) == [
         ("img", f"data:image/gif;base64,{b64encode(b'GIF').decode()}"),
@@ -735,11 +744,11 @@ def test_videos_are_within_the_page(tmp_path: Path) -> None:
 
 
 def test_all_videos_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "ALL_VIDEOS", 5)
+    monkeypatch.setattr(result_module, "ALL_VIDEOS", 5)
     for name in ("a", "b"):
         run = write_run(tmp_path / name, pair(1000), variant=f"design/{name}")
         (run / "policy.mp4").write_bytes(b"1234")
-    found = report.read([tmp_path]).findings
+    found = write_module.read([tmp_path]).findings
     assert [len(result.videos) for result in found.results] == [1, 0]
     assert any("design: b on Ant-v4: policy.mp4 is not on the page" in n for n in found.notes)
 
@@ -748,7 +757,7 @@ def test_value_estimates_on_the_page_are_every_seeds(tmp_path: Path) -> None:
     """From the first evaluation before which all seeds have one."""
     values = {0: [math.nan, 400.0, 900.0], 1: [7.0, 400.0, 1100.0]}
     write_run(tmp_path / "run", pair(3000), values=values)
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     (study,) = page.data(found.findings, found.tables)["studies"]
     (estimates,) = study["estimates"]
     assert estimates["steps"] == (500_000, 1_000_000)
@@ -759,8 +768,8 @@ def test_value_estimates_on_the_page_are_every_seeds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["zs'a'", "a & b", "50%_x", r"\top", "<b>|*`#~^{}$", "</script>"])
 def test_labels_are_escaped(tmp_path: Path, text: str) -> None:
     write_run(tmp_path / "run", pair(5), variant=f"design/{text}")
-    made = report.read([tmp_path])
-    report.write(made, tmp_path / "out", with_figures=False)
+    made = write_module.read([tmp_path])
+    write_module.write(made, tmp_path / "out", with_figures=False)
     page = (tmp_path / "out/report.html").read_text()
     assert f">{html.escape(text)}</th>" in page
     assert "<b>" not in page.partition("<script")[0]
@@ -786,7 +795,7 @@ def test_long_words_are_wrapped(tmp_path: Path) -> None:
     changed = {"batch_size": 16, "random_steps": 300, "hidden_dim": 16}
     for name, own in (("td7", {}), ("changed", changed)):
         write_run(tmp_path / name, pair(1000), changed=own)
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     made = page.page(found.findings, found.tables)
     label = "TD7, batch_size=16, random_steps=300, hidden_dim=16"
     assert f'<th scope="row" class="words long">{label}</th>' in made
@@ -817,9 +826,11 @@ def test_figures_exist_and_are_not_empty(written: Path) -> None:
         assert (written / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_figures_are_the_same_again(found: report.Report, written: Path, tmp_path: Path) -> None:
-    drawn = dict(figures.figures(found.findings.studies, found.tables))
-    for path in figures.save(drawn["design-losses"], tmp_path, "design-losses"):
+def test_figures_are_the_same_again(
+    found: write_module.Report, written: Path, tmp_path: Path
+) -> None:
+    drawn = dict(figures_module.figures(found.findings.studies, found.tables))
+    for path in figures_module.save(drawn["design-losses"], tmp_path, "design-losses"):
         assert path.read_bytes() == (written / "figures" / path.name).read_bytes()
 
 
@@ -836,8 +847,8 @@ def test_curves_are_smoothed_as_the_papers(evaluations: int, window: int, tmp_pa
     write_run(
         tmp_path / "sac", begun, variant="online/SAC", algorithm="sac", every=5000, steps=steps
     )
-    found = report.read([tmp_path])
-    drawn = dict(figures.figures(found.findings.studies, found.tables))
+    found = write_module.read([tmp_path])
+    drawn = dict(figures_module.figures(found.findings.studies, found.tables))
     (axes,) = drawn["online-curves"].axes
     lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
     assert lines["TD7"][-1] == pytest.approx(evaluations - 1 - (window - 1) / 2)
@@ -849,14 +860,14 @@ def test_curves_are_smoothed_as_the_papers(evaluations: int, window: int, tmp_pa
 
 @pytest.mark.parametrize(("panels", "columns"), [(1, 1), (4, 4), (5, 5), (6, 3), (9, 5), (12, 4)])
 def test_panels_fill_their_lines(panels: int, columns: int) -> None:
-    _, axes = figures._panels(panels)
+    _, axes = style_module.panels(panels)
     lines = [one.get_subplotspec().rowspan.start for one in axes]
     assert (len(lines), lines.count(0)) == (panels, columns)
 
 
-def test_lines_are_means(found: report.Report) -> None:
+def test_lines_are_means(found: write_module.Report) -> None:
     """SAC from 1 to 15900 in two steps."""
-    drawn = dict(figures.figures(found.findings.studies, found.tables))
+    drawn = dict(figures_module.figures(found.findings.studies, found.tables))
     (axes,) = drawn["online-curves"].axes
     lines = {line.get_label(): line for line in axes.lines}
     assert set(lines) == {"TD7", "TD3", "SAC"}
@@ -871,8 +882,8 @@ def test_lines_are_means(found: report.Report) -> None:
     assert minutes == {"TD3": [0, 60, 120], "TD7": [0, pytest.approx(50), pytest.approx(100)]}
 
 
-def test_single_seeds_and_shares(found: report.Report) -> None:
-    drawn = dict(figures.figures(found.findings.studies, found.tables))
+def test_single_seeds_and_shares(found: write_module.Report) -> None:
+    drawn = dict(figures_module.figures(found.findings.studies, found.tables))
     (axes,) = drawn["checkpoints-seeds"].axes
     first, second = (line.get_ydata().tolist() for line in axes.lines)
     assert (first[-4:], second[-4:]) == ([100, 40, 100, 100], [100, 100, 100, 100])
@@ -893,7 +904,7 @@ def test_a_curve_of_one_point_is_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "td3", pair(8), variant="checkpoints/TD3", algorithm="td3")
     begun = {0: [900.0], 1: [1100.0]}
     write_run(tmp_path / "td7", begun, variant="checkpoints/TD7", steps=1_000_000)
-    drawn = dict(figures.figures(report.read([tmp_path]).findings.studies, []))
+    drawn = dict(figures_module.figures(write_module.read([tmp_path]).findings.studies, []))
     returns, estimates = drawn["extrapolation-values"].axes
     steps = [0, 500, 1000]
     assert _marks(returns) == [("None", steps)] * 2
@@ -906,7 +917,7 @@ def test_a_curve_of_one_point_is_marked(tmp_path: Path) -> None:
     (axes,) = drawn["checkpoints-seeds"].axes
     assert _marks(axes) == [("o", [0])] * 2
     evaluations = pd.DataFrame({"step": [0, 0], "seed": [0, 1], "return": [900, 1100]})
-    (axes,) = figures.learning_curve(evaluations, "td7 on Ant-v4", "environment steps").axes
+    (axes,) = curves_module.learning_curve(evaluations, "td7 on Ant-v4", "environment steps").axes
     assert _marks(axes) == [("o", [0])] * 3
 
 
@@ -915,8 +926,10 @@ def test_drops_say_within_what(tmp_path: Path) -> None:
     for env, evaluations in (("Hopper-v4", 21), ("Ant-v4", 41)):
         returns = {0: [100.0] * evaluations}
         write_run(tmp_path / env, returns, variant="checkpoints/TD7", env=env, every=5000)
-    found = report.read([tmp_path])
-    axes = dict(figures.figures(found.findings.studies, found.tables))["checkpoints-drops"].axes
+    found = write_module.read([tmp_path])
+    axes = dict(figures_module.figures(found.findings.studies, found.tables))[
+        "checkpoints-drops"
+    ].axes
     words = [one.get_xlabel().partition("\n")[2] for one in axes]
     assert words == ["within 1 evaluation"] * 2 + ["within 5 evaluations"]
     (study,) = page.data(found.findings, found.tables)["studies"]
@@ -931,8 +944,8 @@ def test_a_high_legend_leaves_the_panels_their_height(tmp_path: Path) -> None:
         for i in range(rows):
             changed = {"batch_size": i + 1, "random_steps": 300, "hidden_dim": 16, "discount": 0.5}
             write_run(tmp_path / f"{rows}/{i}", pair(1000), changed=changed)
-        found = report.read([tmp_path / str(rows)])
-        drawn = dict(figures.figures(found.findings.studies, []))["online-curves"]
+        found = write_module.read([tmp_path / str(rows)])
+        drawn = dict(figures_module.figures(found.findings.studies, []))["online-curves"]
         drawn.canvas.draw()
         heights.append(drawn.axes[0].get_window_extent().height)
     assert heights[1] == pytest.approx(heights[0], rel=0.15)
@@ -942,7 +955,7 @@ def test_a_single_runs_picture() -> None:
     """Every seed's line, and over the steps that all have, their mean and the paper's interval."""
     steps, seeds, values = [0, 5, 0, 5, 9], [0, 0, 1, 1, 1], [900, 1900, 1100, 2100, 7]
     evaluations = pd.DataFrame({"step": steps, "seed": seeds, "return": values})
-    (axes,) = figures.learning_curve(evaluations, "td7 on Ant-v4", "environment steps").axes
+    (axes,) = curves_module.learning_curve(evaluations, "td7 on Ant-v4", "environment steps").axes
     lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
     assert lines == {
         **{"seed 0": [900, 1900], "seed 1": [1100, 2100, 7]},
@@ -953,8 +966,8 @@ def test_a_single_runs_picture() -> None:
     assert (axes.get_title(), axes.get_xlabel()) == ("td7 on Ant-v4", "environment steps")
 
 
-def test_bars_are_the_tables_numbers(found: report.Report) -> None:
-    drawn = dict(figures.figures(found.findings.studies, found.tables))
+def test_bars_are_the_tables_numbers(found: write_module.Report) -> None:
+    drawn = dict(figures_module.figures(found.findings.studies, found.tables))
     (axes,) = drawn["design-losses"].axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["TD3", "zs'a'"]
     here, there = axes.containers[0], axes.containers[2]
@@ -975,14 +988,14 @@ def test_bars_are_the_tables_numbers(found: report.Report) -> None:
 def test_lines_of_a_figure_differ_in_grey(study: str) -> None:
     """Rows of one figure have line styles of their own, and the agents the same everywhere."""
     labels = list(STUDIES[study].rows)
-    for part, own in figures.parts(study, labels).items():
-        dashes = [figures.style(study, label).dashes for label in own]
+    for part, own in figures_module.parts(study, labels).items():
+        dashes = [style_module.style(study, label).dashes for label in own]
         assert len(set(dashes)) == len(dashes), part
-    assert len({figures.style(study, label) for label in labels}) == len(labels)
-    drawn = [label for own in figures.parts(study, labels).values() for label in own]
+    assert len({style_module.style(study, label) for label in labels}) == len(labels)
+    drawn = [label for own in figures_module.parts(study, labels).values() for label in own]
     assert set(drawn) == set(labels)
     for label in ("TD7", "TD3"):
-        assert figures.style(study, label) == figures.style("online", label)
+        assert style_module.style(study, label) == style_module.style("online", label)
 
 
 def test_rows_of_ones_own_have_looks_of_their_own(tmp_path: Path) -> None:
@@ -990,10 +1003,10 @@ def test_rows_of_ones_own_have_looks_of_their_own(tmp_path: Path) -> None:
     write_run(tmp_path / "td7", pair(1000))
     for rate in (0.1, 0.01, 0.001, 0.0001):
         write_run(tmp_path / f"{rate}", pair(1000), changed={"learning_rate": rate})
-    found = report.read([tmp_path]).findings.results
-    looks = {result.label: figures.look_of(result) for result in found}
+    found = write_module.read([tmp_path]).findings.results
+    looks = {result.label: style_module.look_of(result) for result in found}
     assert len(set(looks)) == len(set(looks.values())) == 5
-    assert looks["TD7"] == figures.style("online", "TD7")
+    assert looks["TD7"] == style_module.style("online", "TD7")
 
 
 # -- what is not as it should be -----------------------------------------------------------------
@@ -1001,7 +1014,7 @@ def test_rows_of_ones_own_have_looks_of_their_own(tmp_path: Path) -> None:
 
 def test_a_missing_seed_is_said(tmp_path: Path) -> None:
     write_run(tmp_path / "run", pair(1000), seeds=(0, 1, 2))
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     said = "online: TD7 on Ant-v4: seed 2 is missing: there are no evaluations"
     assert said in found.findings.notes
     assert not found.findings.results[0].finished
@@ -1011,7 +1024,7 @@ def test_a_missing_seed_is_said(tmp_path: Path) -> None:
 def test_unequal_lengths_are_said(tmp_path: Path) -> None:
     returns = pair(1000)
     write_run(tmp_path / "run", {**returns, 1: returns[1][:2]})
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     said = "\n".join(found.findings.notes)
     assert "seed 0: 1 of 3 evaluations left out (step 1,000,000), not in seed 1" in said
     assert "unfinished: at 500,000 of 1,000,000 steps" in said
@@ -1022,17 +1035,17 @@ def test_rows_cut_short_are_said(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", pair(1000), steps=2_000_000)
     with (run / "evaluations.csv").open("a") as file:
         file.write("0,1500000,0,7")
-    said = "\n".join(report.read([tmp_path]).findings.notes)
+    said = "\n".join(write_module.read([tmp_path]).findings.notes)
     assert "evaluations.csv: 1 rows that are cut short left out" in said
     with (run / "evaluations.csv").open("a") as file:
         file.write(",10\n")
-    said = "\n".join(report.read([tmp_path]).findings.notes)
+    said = "\n".join(write_module.read([tmp_path]).findings.notes)
     assert "1 evaluations of fewer than 2 episodes left out" in said
 
 
 def test_numbers_that_are_not_finite_are_said(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {0: [1, 2, math.inf], 1: [1, 2, 3]})
-    said = "\n".join(report.read([tmp_path]).findings.notes)
+    said = "\n".join(write_module.read([tmp_path]).findings.notes)
     assert "1 evaluations that are not finite left out" in said
 
 
@@ -1059,7 +1072,7 @@ def test_an_unfinished_study(tmp_path: Path) -> None:
         tmp_path / "05-zs_a" / "Ant-v4", {}, variant="design/zs'a'", seeds=(0, 1), steps=9
     )
     (begun / "evaluations.csv").unlink()
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     assert set(found.findings.notes) >= {
         "design: 05-zs_a--Hopper-v4 failed: out of memory",
         f"design: {row} on Hopper-v4: not begun",
@@ -1073,7 +1086,7 @@ def test_an_unfinished_study(tmp_path: Path) -> None:
     # Half way, TD7's seeds are at 3950.5 and 4050.5, TD3's at 3900 and 4100.
     record = record_of(table_of(found, "design-losses"), row="TD3")
     assert record["percent_loss"] == pytest.approx(100 * (1 - 4000 / 4000.5))
-    report.write(found, tmp_path / "out", with_figures=False)
+    write_module.write(found, tmp_path / "out", with_figures=False)
     assert "design: TD3 on Hopper-v4: not begun" in (tmp_path / "out/report.md").read_text()
 
 
@@ -1082,7 +1095,7 @@ def test_seeds_in_two_folders_are_one_run(tmp_path: Path) -> None:
     for seed in both:
         write_run(tmp_path / f"seed-{seed}", {seed: both[seed]})
     write_run(tmp_path / "seed-1-again", {1: [5, 5, 5]})
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     record = record_of(table_of(found, "online-scores"), step=1_000_000)
     assert (record["seeds"], record["mean"]) == (2, 1000)
     said = "\n".join(found.findings.notes)
@@ -1095,7 +1108,7 @@ def test_of_seeds_that_two_runs_share_the_others_count(tmp_path: Path) -> None:
     first = write_run(tmp_path / "first", pair(1000), values=pair(10))
     own = {1: [5.0, 5.0, 5.0], 2: [0.0, 700.0, 1400.0], 3: [0.0, 300.0, 600.0]}
     write_run(tmp_path / "second", own, values=own)
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     (result,) = found.findings.results
     assert result.seeds == (0, 1, 2, 3)
     last = result.at(1_000_000)
@@ -1114,7 +1127,7 @@ def test_changed_hyperparameters_are_another_row(tmp_path: Path) -> None:
     write_run(
         tmp_path / "c", pair(3), variant="design/TD3", algorithm="td3", changed={"batch_size": 8}
     )
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     rows = {record["row"] for record in table_of(found, "online-scores").records}
     assert rows == {"TD7", "TD7, batch_size=128"}
     assert "design: TD3 on Ant-v4: differs from its row: batch_size=8" in found.findings.notes
@@ -1128,7 +1141,7 @@ def test_tasks_that_are_made_otherwise_are_other_places(tmp_path: Path) -> None:
     write_run(tmp_path / "short", other, kwargs=made, seconds=1200.0)
     again = {4: [0.0, 30.0, 60.0]}  # in another order
     write_run(tmp_path / "again", again, kwargs=dict(reversed(made.items())))
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     table = table_of(found, "online-scores")
     place = "Ant-v4 (max_episode_steps=20, use_contact_forces=true)"
     assert table.header[3:] == ("Ant-v4", place)
@@ -1140,7 +1153,7 @@ def test_tasks_that_are_made_otherwise_are_other_places(tmp_path: Path) -> None:
     assert {r["place"] for r in table_of(found, "online-reaching").records} == {"Ant-v4"}
     write_run(tmp_path / "cheetah/plain", pair(1), env="HalfCheetah-v4")
     write_run(tmp_path / "cheetah/short", pair(1), env="HalfCheetah-v4", kwargs=made)
-    speeds = table_of(report.read([tmp_path / "cheetah"]), "online-speed").records
+    speeds = table_of(write_module.read([tmp_path / "cheetah"]), "online-speed").records
     assert [record["paper_minutes"] for record in speeds] == [110, None]
 
 
@@ -1149,7 +1162,7 @@ def test_a_dataset_is_a_place_on_the_task_it_is_evaluated_on(tmp_path: Path) -> 
     options: Any = {"dataset": "/data/hopper_medium-v2.hdf5", "every": 1_000_000}
     for i, env in enumerate(("Hopper-v4", "Hopper-v5", "mine:Hopper-v4", "Walker2d-v4")):
         write_run(tmp_path / env, {i: [0.0, 100.0]}, algorithm="iql", env=env, **options)
-    records = table_of(report.read([tmp_path]), "offline-scores").records
+    records = table_of(write_module.read([tmp_path]), "offline-scores").records
     assert [(r["place"], r["paper_mean"]) for r in records] == [
         ("hopper-medium-v2", 63.9),
         ("hopper-medium-v2 on Hopper-v5", None),
@@ -1164,7 +1177,7 @@ def test_what_was_measured_otherwise_is_pooled_and_said(tmp_path: Path) -> None:
     other: dict[str, Any] = {"precision": "float64", "evaluation_episodes": 1}
     other["versions"] = {"mujoco": "3.5.0", "torch": "2.12.0"}
     write_run(tmp_path / "b", {1: both[1]}, also=other)
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     assert [result.seeds for result in found.findings.results] == [(0, 1)]
     said = f"seeds of {tmp_path / 'a'} and of {tmp_path / 'b'} are pooled, though they differ: "
     said += "evaluation_episodes 2 and 1, precision float32 and float64, mujoco 3.4.0 and 3.5.0"
@@ -1181,7 +1194,7 @@ def test_what_learned_something_else_is_not_pooled(tmp_path: Path) -> None:
     for i, sha256 in enumerate(("1", "1", "2")):
         given = {"source": "/data/Hopper-v4-medium.hdf5", "sha256": sha256, "self_collected": True}
         write_run(tmp_path / f"c{i}", {i: [1, 2, 3]}, **data, also={"dataset": given})
-    found = report.read([tmp_path]).findings
+    found = write_module.read([tmp_path]).findings
     assert [result.seeds for result in found.results] == [(0, 1), (1, 2)]
     unlike = f"{tmp_path / 'a'} left out: unlike {tmp_path / 'b1'}: batch_size 256 and 8"
     assert f"design: TD3 on Ant-v4: {unlike}" in found.notes
@@ -1193,13 +1206,13 @@ def test_what_learned_something_else_is_not_pooled(tmp_path: Path) -> None:
 def test_a_run_without_evaluations_hides_no_other(tmp_path: Path) -> None:
     write_run(tmp_path / "a", {}, seeds=(0, 1), steps=1_000_000)
     write_run(tmp_path / "b", pair(1000))
-    (result,) = report.read([tmp_path]).findings.results
+    (result,) = write_module.read([tmp_path]).findings.results
     assert result.folder == tmp_path / "b"
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {0: [1, 2, 3000]})
-    found = report.read([tmp_path])
+    found = write_module.read([tmp_path])
     record = record_of(table_of(found, "online-scores"), step=1_000_000)
     assert (record["mean"], record["interval"], record["p"]) == (3000, None, None)
     assert table_of(found, "online-scores").lines[0][3].text == "3000"
@@ -1207,10 +1220,12 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
 
 
 def test_names_of_agents_are_the_papers() -> None:
-    names = {a: results.paper_name("online", a) for a in ("td7", "td3", "sac", "tqc", "td3+ofe")}
+    names = {
+        a: result_module.paper_name("online", a) for a in ("td7", "td3", "sac", "tqc", "td3+ofe")
+    }
     assert list(names.values()) == ["TD7", "TD3", "SAC", "TQC", "TD3+OFE"]
     offline = ("cql", "td3+bc", "iql", "xql", "td7")
-    names = {a: results.paper_name("offline", a) for a in offline}
+    names = {a: result_module.paper_name("offline", a) for a in offline}
     assert list(names.values()) == ["CQL", "TD3+BC", "IQL", "X-QL", "TD7"]
 
 
@@ -1225,19 +1240,19 @@ def test_names_of_agents_are_the_papers() -> None:
 )
 def test_where_data_come_from(tmp_path: Path, source: str, place: str, data: str) -> None:
     env = "Walker2d-v4" if "walker2d" in source else "Hopper-v4"
-    result = results.read_run(write_run(tmp_path / "run", pair(1000), env=env, dataset=source))
+    result = read_module.read_run(write_run(tmp_path / "run", pair(1000), env=env, dataset=source))
     assert (result.study, result.place, result.data) == ("offline", place, data)
 
 
 def test_ones_own_data_are_told_by_the_run_whatever_the_files_name(tmp_path: Path) -> None:
     source = "/data/hopper_medium-v2.hdf5"
     options: Any = {"env": "Hopper-v4", "dataset": source, "self_collected": True}
-    result = results.read_run(write_run(tmp_path / "run", pair(1000), **options))
+    result = read_module.read_run(write_run(tmp_path / "run", pair(1000), **options))
     assert (result.place, result.data) == ("hopper_medium-v2", "self-collected")
 
 
 def test_a_run_of_ones_own_algorithm_is_told_by_its_name(tmp_path: Path) -> None:
-    result = results.read_run(write_run(tmp_path / "run", pair(1000), algorithm="ddpg"))
+    result = read_module.read_run(write_run(tmp_path / "run", pair(1000), algorithm="ddpg"))
     assert (result.study, result.label, result.notes) == ("online", "DDPG", ())
 
 
@@ -1248,7 +1263,7 @@ def test_damaged_runs_are_said_and_others_told(tmp_path: Path) -> None:
     worse = write_run(tmp_path / "worse", pair(1000))
     (worse / "evaluations.csv").write_bytes(b"\xff\xfe\x00")
     listed = write_run(tmp_path / "listed", pair(1000), also={"hyperparameters": ["batch_size"]})
-    notes = report.read([tmp_path]).findings.notes
+    notes = write_module.read([tmp_path]).findings.notes
     assert any(note.startswith(f"{bad}: left out: ") for note in notes)
     assert any(note.startswith(f"{listed}: left out: {listed}/config.json") for note in notes)
     assert any(note.startswith(("online: TD7", f"{worse}: left out: ")) for note in notes)
@@ -1302,7 +1317,7 @@ def test_bad_input_is_one_line(
 
 def test_nothing_to_read_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no runs"):
-        report.read([tmp_path])
+        write_module.read([tmp_path])
 
 
 def test_the_command(
@@ -1378,9 +1393,9 @@ def test_a_report_over_another_leaves_nothing_of_it(tmp_path: Path) -> None:
     write_run(tmp_path / "a/run", pair(1000))
     write_run(tmp_path / "b/run", pair(1000), variant="beyond/SAC", algorithm="sac")
     out = tmp_path / "out"
-    report.write(report.read([tmp_path / "a"]), out, with_figures=False)
+    write_module.write(write_module.read([tmp_path / "a"]), out, with_figures=False)
     (out / "tables" / "mine.csv").write_text("not the report's")
-    report.write(report.read([tmp_path / "b"]), out, with_figures=False)
+    write_module.write(write_module.read([tmp_path / "b"]), out, with_figures=False)
     names = {path.name for path in (out / "tables").glob("*.csv")}
     assert names == {"mine.csv", "beyond-scores.csv", "beyond-speed.csv"}
 
@@ -1397,15 +1412,15 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
                 every=50_000,
             )
     begin = time.process_time()
-    found = report.read([tmp_path])
-    report.write(found, tmp_path / "out", with_figures=False)
+    found = write_module.read([tmp_path])
+    write_module.write(found, tmp_path / "out", with_figures=False)
     assert time.process_time() - begin < 20
     records = table_of(found, "design-scores").records
     assert len(records) == 1000
     record = record_of(table_of(found, "design-scores"), row="row 40", place="Task19-v0")
     assert (record["mean"], record["seeds"]) == (44.5, 10)
     tracemalloc.start()  # which takes longer
-    results.read([tmp_path / f"{row}" for row in range(10)])
+    read_module.read([tmp_path / f"{row}" for row in range(10)])
     assert tracemalloc.get_traced_memory()[1] < 40e6  # of two hundred runs
     tracemalloc.stop()
 
@@ -1423,13 +1438,13 @@ def test_tables_in_the_texts_are_those_of_the_files(
     """`td7 report results --markdown docs/results.md README.md …` writes them."""
     monkeypatch.chdir(ROOT)
     text = Path(file).read_text()
-    assert report.read([Path("results")]).within(text) == text
+    assert write_module.read([Path("results")]).within(text) == text
     assert re.search(r"\| [*]*\d+(\.\d)? ± \d+", text)
 
 
 def test_the_committed_results_are_the_means_of_their_rows() -> None:
     """By another way than the report's: the csv module and sums."""
-    found = report.read([ROOT / "results" / "online"])
+    found = write_module.read([ROOT / "results" / "online"])
     for record in table_of(found, "online-scores").records:
         name = f"{str(record['row']).lower()}-{record['place']}"
         folder = ROOT / "results" / "online" / name

@@ -585,7 +585,7 @@ def test_rows_that_a_kill_cut_short_are_forgotten(tmp_path: Path, finished: Path
     ("place", "now", "told"),
     [
         ("td7.training.loop.versions", {"torch": "99.0"}, ("torch ", "99.0")),
-        ("td7.runs.folder.source", "0123456789ab", ("td7's source ", "0123456789ab")),
+        ("td7.runs.record.source", "0123456789ab", ("td7's source ", "0123456789ab")),
     ],
 )
 def test_another_version_is_told(

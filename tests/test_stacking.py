@@ -9,7 +9,8 @@ from torch import Tensor
 
 from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.engine.engine import NOISE_BLOCK, Engine
+from td7.engine.engine import Engine
+from td7.engine.noise import NOISE_BLOCK
 from td7.engine.replay import Replay
 from td7.errors import RunError
 from td7.types import Float32, RowLayout, Task, TaskSpec

@@ -23,10 +23,12 @@ import toys
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.processes import EndOfScript, own_cores
-from td7.report import write as report
-from td7.studies import local as launching
-from td7.studies import plan as planning
-from td7.studies.plan import Planned, Request, State, fraction, plan, seconds_left, state
+from td7.report import write as write_module
+from td7.studies import folder as folder_module
+from td7.studies import local as local_module
+from td7.studies import plan as plan_module
+from td7.studies.folder import Planned, Request, State, fraction, state
+from td7.studies.plan import plan, seconds_left
 from td7.studies.rows import STUDIES, study
 
 assert toys  # registers the tasks
@@ -104,7 +106,7 @@ def test_seeds_may_be_divided_among_runs(tmp_path: Path, finished: Path) -> None
     assert apart["seed"].tolist() == [0] * 4 + [1] * 4
     expected = together.sort_values(["seed", "step"])["return"]
     np.testing.assert_allclose(apart["return"], expected, rtol=1e-4)
-    (result,) = report.read([out]).findings.results
+    (result,) = write_module.read([out]).findings.results
     assert result.seeds == (0, 1)
 
 
@@ -125,9 +127,9 @@ def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
     (run,) = plan(given, finished, Path())
     assert state(run) is State.INTERRUPTED
     began_with = ["resume", str(run.folder), "--steps", "80"]
-    assert launching.words(run) == began_with
+    assert local_module.words(run) == began_with
     run = replace(run, options={**run.options, "workers": "2"})  # as the study is given now
-    assert launching.words(run) == [*began_with, "--workers", "2"]
+    assert local_module.words(run) == [*began_with, "--workers", "2"]
 
 
 def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
     record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
     (run.folder / "config.json").write_text(json.dumps(record))
     resumed = ["resume", str(run.folder), "--steps", "60", "--dataset", str(file)]
-    assert launching.words(run) == resumed
+    assert local_module.words(run) == resumed
 
 
 @pytest.mark.parametrize(
@@ -170,17 +172,17 @@ def test_two_runs_have_two_folders(
 
 def test_an_error_is_that_of_the_last_try(tmp_path: Path) -> None:
     (run,) = plan(request(), tmp_path, Path())
-    standing = launching.Standing([run], [])
-    log = launching.log_of(run, tmp_path)
+    standing = plan_module.Standing([run], [])
+    log = folder_module.log_of(run, tmp_path)
     first = "$ td7 train\ntd7: the motor is on fire\n"
     log.write_text(f"{first}$ td7 resume\nhalf way\n")
-    launching.note(run, -signal.SIGKILL, tmp_path, standing)
+    local_module.note(run, -signal.SIGKILL, tmp_path, standing)
     assert standing.failed == {run.name: "signal SIGKILL"}
     log.write_text(f"{first}$ td7 resume\ntd7: the motor is cold\n")
-    launching.note(run, 1, tmp_path, standing)
+    local_module.note(run, 1, tmp_path, standing)
     assert standing.failed == {run.name: "the motor is cold"}
     log.write_text(first)
-    launching.note(run, 1, tmp_path, standing)
+    local_module.note(run, 1, tmp_path, standing)
     assert standing.failed == {run.name: "the motor is on fire"}
 
 
@@ -381,7 +383,7 @@ def test_how_long_it_takes() -> None:
     assert run.seed_steps == 120
     assert seconds_left({run: 0.5}, {"td3": 30.0}) == 2.0
     assert seconds_left({run: 0.5}, {"td7": 30.0}) is None
-    assert planning.usual_rates("cuda")["td7"] > 1_000
+    assert plan_module.usual_rates("cuda")["td7"] > 1_000
 
 
 def test_how_far_a_run_is(tmp_path: Path) -> None:
@@ -394,10 +396,10 @@ def test_how_far_a_run_is(tmp_path: Path) -> None:
 
 
 def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "own_cores", lambda: {0, 1, 2, 5, 6})
-    assert launching._shares(2) == [{0, 2, 6}, {1, 5}]
-    assert launching._shares(1) == [{0, 1, 2, 5, 6}]
-    assert launching._shares(6) == [{0, 1, 2, 5, 6}] * 6
+    monkeypatch.setattr(local_module, "own_cores", lambda: {0, 1, 2, 5, 6})
+    assert local_module._shares(2) == [{0, 2, 6}, {1, 5}]
+    assert local_module._shares(1) == [{0, 1, 2, 5, 6}]
+    assert local_module._shares(6) == [{0, 1, 2, 5, 6}] * 6
 
 
 def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
@@ -418,7 +420,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
             (run.folder / "timings.csv").write_text("phase,seconds,times\ntotal,2.0,1\n")
     states = [state(run) for run in found]
     assert states.count(State.DONE) == len(found[::3])
-    assert planning.measured_rates(found, 3)["td7"] == 15_000
+    assert plan_module.measured_rates(found, 3)["td7"] == 15_000
     assert time.process_time() - begin < 5
 
 
@@ -430,7 +432,7 @@ def test_the_parents_signal_reaches_the_runs_once(
     monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("loaded between fork and exec"))
     (run,) = plan(request(), tmp_path, Path())
     (tmp_path / "logs").mkdir()
-    process = launching.start_process(run, tmp_path / "logs", own_cores())
+    process = local_module.start_process(run, tmp_path / "logs", own_cores())
     try:
         assert os.getsid(process.pid) == process.pid
     finally:

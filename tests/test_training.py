@@ -25,11 +25,13 @@ from td7.engine.engine import PRIORITIES, Engine
 from td7.errors import InputError, RunError
 from td7.report.read import read_run
 from td7.rollouts import evaluation
-from td7.rollouts.environment import describe
-from td7.rollouts.pool import AnyTask, EpisodeTask, EvaluationTask, Pool
-from td7.runs import folder as runs
-from td7.training.checkpointed import AsynchronousTraining
-from td7.training.loop import RunConfig, Training, check_same
+from td7.rollouts.episodes import AnyTask, EpisodeTask, EvaluationTask
+from td7.rollouts.pool import Pool
+from td7.rollouts.registration import describe
+from td7.runs import folder as folder_module
+from td7.training.checkpointed import CheckpointedTraining
+from td7.training.config import RunConfig, check_same
+from td7.training.loop import Training
 from td7.training.progress import (
     LineProgress,
     LiveProgress,
@@ -55,7 +57,7 @@ def build(
     metrics_every: int = 10,
     precision: str = "float32",
     **hyperparameters: float,
-) -> AsynchronousTraining:
+) -> CheckpointedTraining:
     task = Task(env, dict(kwargs or {}))
     config = RunConfig(
         algorithm="td7",
@@ -73,13 +75,13 @@ def build(
         engine="eager",
         threads=1,
     )
-    runs.create(path, config.to_json())
-    return AsynchronousTraining(
+    folder_module.create(path, config.to_json())
+    return CheckpointedTraining(
         config, describe(task), path, QuietProgress(), workers=0, snapshot_every=0
     )
 
 
-def counting(path: Path, **options: Any) -> AsynchronousTraining:
+def counting(path: Path, **options: Any) -> CheckpointedTraining:
     """A run whose every episode is three steps long and returns 3."""
     return build(path, env="toys:Count-v0", kwargs={"ends_at": 3}, **options)
 
@@ -87,7 +89,7 @@ def counting(path: Path, **options: Any) -> AsynchronousTraining:
 class Spy:
     """Every task a training gives out, with the updates its member had by then."""
 
-    def __init__(self, training: AsynchronousTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, training: CheckpointedTraining, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tasks: list[tuple[AnyTask, int]] = []
         submit = training.executor.submit
 

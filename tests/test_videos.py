@@ -138,8 +138,8 @@ def test_a_signal_while_filming_spares_the_older_film(
 ) -> None:
     (folder / name).write_bytes(b"an older one")
     # Where tests run in the background, SIGINT is ignored, and children inherit it.
-    script = "import signal as s, sys, td7.cli; s.signal(s.SIGINT, s.default_int_handler); "
-    words = [sys.executable, "-c", f"{script} sys.exit(td7.cli.main())"]
+    script = "import signal as s, sys, td7.cli.main; s.signal(s.SIGINT, s.default_int_handler); "
+    words = [sys.executable, "-c", f"{script} sys.exit(td7.cli.main.main())"]
     words += film(drawing(draws="slow"), folder / name)
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -158,8 +158,8 @@ def test_a_signal_while_filming_spares_the_older_film(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_full_disk_spares_the_older_film(name: str, drawing: Drawing, folder: Path) -> None:
     (folder / name).write_bytes(b"an older one")
-    limited = "import resource as r, sys, td7.cli; r.setrlimit(r.RLIMIT_FSIZE, (400, 400)); "
-    words = [sys.executable, "-c", f"{limited} sys.exit(td7.cli.main())"]
+    limited = "import resource as r, sys, td7.cli.main; r.setrlimit(r.RLIMIT_FSIZE, (400, 400)); "
+    words = [sys.executable, "-c", f"{limited} sys.exit(td7.cli.main.main())"]
     words += film(drawing(), folder / name)
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

@@ -11,7 +11,7 @@ Config = TypeVar("Config")
 Number = TypeVar("Number", int, float)
 
 
-def hyper(
+def setting(
     default: Any,
     doc: str,
     *,

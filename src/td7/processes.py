@@ -5,12 +5,11 @@ No torch here: workers import this module.
 
 import os
 import pickle
-import runpy
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -23,7 +22,6 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from td7.errors import EnvironmentFault, InputError
-from td7.rollouts.environment import make
 from td7.types import Task
 
 
@@ -197,19 +195,6 @@ class Script:
     def must_run(self) -> bool:
         """Only the program knows how to make the task."""
         return self.is_registered and self.entry is None
-
-    def make_known(self, task: Task) -> None:
-        """Registers the task in a worker as it is here, whatever it may be there without."""
-        try:
-            make(task).close()
-            is_known = True
-        except InputError:
-            is_known = False
-        if self.entry is not None:
-            gymnasium.registry[self.entry.id] = self.entry
-        elif self.path is not None and (self.must_run or not is_known):
-            with suppress(EndOfScript), reading_script():
-                runpy.run_path(self.path, run_name="__mp_main__")
 
 
 def _can_be_sent(entry: EnvSpec) -> bool:

@@ -114,3 +114,11 @@ class Episode:
 class EvaluationEpisode:
     episode_return: float
     length: int
+
+
+PAPER_TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4", "Humanoid-v4")
+
+
+def aligned(size: int, alignment: int) -> int:
+    """The next multiple of `alignment`."""
+    return -(-size // alignment) * alignment

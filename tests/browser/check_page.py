@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_runs import write_run  # beside the other tests, found by the line above
-from td7.report import write as report
+from td7.report import write as write_module
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
@@ -189,7 +189,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env="Ant-v4",
         every=250_000,
     )
-    report.write(report.read([folder / "runs"]), folder / "out", with_figures=False)
+    write_module.write(write_module.read([folder / "runs"]), folder / "out", with_figures=False)
     return folder / "out"
 
 

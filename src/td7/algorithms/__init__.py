@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from td7.algorithms.config import LearnerConfig
 from td7.algorithms.cql import CQL, CQLConfig
 from td7.algorithms.iql import IQL, IQLConfig
-from td7.algorithms.learner import Learner, LearnerConfig
+from td7.algorithms.learner import Learner
 from td7.algorithms.sac import SAC, SACConfig
 from td7.algorithms.td3 import TD3, TD3Config
 from td7.algorithms.td3_bc import TD3BC, TD3BCConfig

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import losses
-from td7.algorithms.learner import Batch, Learner, LearnerConfig, Turn, stage
+from td7.algorithms.config import LearnerConfig
+from td7.algorithms.learner import Batch, Learner, Turn, stage
 from td7.algorithms.maximum_entropy import squashed, temperature
 from td7.algorithms.twin_critics import value_metrics
-from td7.configs import hyper
+from td7.configs import setting
 from td7.networks.description import Layer, Layout, Network, Parameter, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, states, trained
+from td7.networks.optimiser import Results, parameter_group, states
 from td7.networks.stacked import Parameters, Start, apply, unflatten, values
 from td7.types import Exploration, Float64, TaskSpec
 
@@ -43,31 +44,31 @@ class CQLConfig(LearnerConfig):
     """
 
     # cql_mujoco_new.py, `qf_lr`
-    learning_rate: float = hyper(3e-4, "Adam's, for the critics", group="Optimiser", above=0)
+    learning_rate: float = setting(3e-4, "Adam's, for the critics", group="Optimiser", above=0)
     # the paper's C.3, `--policy_lr`; the temperature's is the policy's: cql.py
-    policy_learning_rate: float = hyper(
+    policy_learning_rate: float = setting(
         3e-5, "Adam's, for the policy and the temperature", group="Optimiser", above=0
     )
     # cql_mujoco_new.py, `layer_size`, of three layers
-    hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
+    hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
     # the same
-    hidden_layers: int = hyper(3, "of every network", group="Networks", at_least=1)
+    hidden_layers: int = setting(3, "of every network", group="Networks", at_least=1)
     # `soft_target_tau`
-    target_rate: float = hyper(
+    target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
     # cql.py, `use_automatic_entropy_tuning`
-    target_entropy_per_dimension: float = hyper(
+    target_entropy_per_dimension: float = setting(
         -1.0, "the policy's entropy aimed at, an action dimension", group="SAC"
     )
     # the paper's C.3, `--min_q_weight`
-    conservative_weight: float = hyper(10.0, "of the push on values", group="CQL", at_least=0)
+    conservative_weight: float = setting(10.0, "of the push on values", group="CQL", at_least=0)
     # `num_random`
-    sampled_actions: int = hyper(
+    sampled_actions: int = setting(
         10, "uniform, of pi(s') and of pi(s), so many of each", group="CQL", at_least=1
     )
     # `--policy_eval_start`
-    cloning_updates: int = hyper(
+    cloning_updates: int = setting(
         40_000,
         "the update from which the policy climbs values; it clones before",
         group="CQL",
@@ -148,10 +149,12 @@ class CQL(Learner):
         where = (device, dtype)
         rate, policy_rate = c.learning_rate, c.policy_learning_rate
         first = start_like_rlkit(CRITICS_LAST)
-        self.critic = trained(Layout.of(self.critic_network), 1, seeds, rate, *where, start=first)
+        self.critic = parameter_group(
+            Layout.of(self.critic_network), 1, seeds, rate, *where, start=first
+        )
         first = start_like_rlkit(POLICYS_LAST)
         layout = Layout.of(self.actor_network)
-        self.actor = trained(layout, 2, seeds, policy_rate, *where, start=first)
+        self.actor = parameter_group(layout, 2, seeds, policy_rate, *where, start=first)
         self.temperature = temperature(len(seeds), policy_rate, *where)
         # Differs from paper: copies, as everyone else's; the authors' program draws them apart.
         self.target_critic = self.critic.flat.clone()

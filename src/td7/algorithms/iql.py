@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import losses
-from td7.algorithms.learner import Batch, Learner, LearnerConfig, Turn, stage
+from td7.algorithms.config import LearnerConfig
+from td7.algorithms.learner import Batch, Learner, Turn, stage
 from td7.algorithms.twin_critics import value_metrics
-from td7.configs import hyper
+from td7.configs import setting
 from td7.networks.description import Layout, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, cosine, states, trained
+from td7.networks.optimiser import Results, cosine, parameter_group, states
 from td7.networks.stacked import Parameters, apply, orthogonal_start, unflatten
 from td7.types import Exploration, Float32, RowLayout, TaskSpec
 
@@ -44,22 +45,24 @@ class InSampleConfig(LearnerConfig):
     """
 
     # mujoco_config.py of both, `hidden_dims`
-    hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
+    hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
     # mujoco_config.py of both, `tau`
-    target_rate: float = hyper(
+    target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
     # mujoco_config.py of both, `temperature`
-    advantage_temperature: float = hyper(
+    advantage_temperature: float = setting(
         3.0,
         "factor of the advantage in the weights exp(factor (q - v))",
         group="Policy",
         at_least=0,
     )
     # actor.py of both
-    largest_weight: float = hyper(100.0, "where those weights are clipped", group="Policy", above=0)
+    largest_weight: float = setting(
+        100.0, "where those weights are clipped", group="Policy", above=0
+    )
     # IQL's learner.py, `opt_decay_schedule` and `max_steps`
-    decay_updates: int = hyper(
+    decay_updates: int = setting(
         1_000_000,
         "updates over which the policy's rate falls to 0, as a cosine",
         group="Policy",
@@ -70,7 +73,7 @@ class InSampleConfig(LearnerConfig):
 @dataclass(frozen=True)
 class IQLConfig(InSampleConfig):
     # mujoco_config.py, `expectile`
-    expectile: float = hyper(
+    expectile: float = setting(
         0.7, "of the data's actions that v learns", group="IQL", above=0, at_most=1
     )
 
@@ -125,9 +128,11 @@ class InSampleLearner(Learner):
 
         start = (seeds, c.learning_rate, device, dtype)
         orthogonal = orthogonal_start
-        self.value = trained(Layout.of(self.value_network), 0, *start, start=orthogonal)
-        self.critic = trained(Layout.of(self.critic_network), 1, *start, start=orthogonal)
-        self.actor = trained(actor, 2, *start, start=orthogonal, schedule=cosine(c.decay_updates))
+        self.value = parameter_group(Layout.of(self.value_network), 0, *start, start=orthogonal)
+        self.critic = parameter_group(Layout.of(self.critic_network), 1, *start, start=orthogonal)
+        self.actor = parameter_group(
+            actor, 2, *start, start=orthogonal, schedule=cosine(c.decay_updates)
+        )
         self.target_critic = self.critic.flat.clone()
 
     @abstractmethod

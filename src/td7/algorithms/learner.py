@@ -3,18 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
-from td7.configs import check, hyper
+from td7.algorithms.config import LearnerConfig
 from td7.networks.description import Layout, Network
 from td7.networks.masked import assign
 from td7.networks.stacked import EXPLORERS, unflatten, values
-from td7.types import Exploration, Float32, RowLayout, Task, TaskSpec
+from td7.types import Exploration, Float32, RowLayout, TaskSpec
 
 
 class Batch(NamedTuple):
@@ -38,86 +36,6 @@ class Turn(NamedTuple):
     def actors(self) -> Tensor | None:
         """Whose actors are trained, if any are."""
         return self.active if self.whose is None else self.whose
-
-
-@dataclass(frozen=True)
-class LearnerConfig:
-    """What every algorithm has, whether it collects its data or is given them."""
-
-    discount: float = hyper(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
-    batch_size: int = hyper(256, "transitions an update", group="Common", at_least=1)
-    learning_rate: float = hyper(3e-4, "Adam's, for every network", group="Optimiser", above=0)
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    def for_task(self, task: Task) -> Self:
-        """The same, where values that the paper has for each task stand for themselves."""
-        del task
-        return self
-
-
-ONLINE_GROUPS = ("Exploration", "Replay", "Policy checkpoints")  # of no use with given data
-
-
-@dataclass(frozen=True)
-class OnlineConfig(LearnerConfig):
-    """What the loops that collect data read of an algorithm's config."""
-
-    random_steps: int = hyper(
-        25_000,
-        "time steps of uniformly random actions before training",
-        group="Exploration",
-        at_least=1,
-    )
-    replay_capacity: int = hyper(1_000_000, "transitions kept, a seed", group="Replay", at_least=1)
-    checkpoints: str = hyper(
-        "none",
-        "what an assessment's returns are judged by; none: an update after every time step",
-        group="Policy checkpoints",
-        choices=(*CRITERIA, "none"),
-    )
-    assessments_end_early: bool = hyper(
-        True,
-        "an assessment ends once it is worse than the checkpoint (variable length)",
-        group="Policy checkpoints",
-    )
-    early_assessment_episodes: int = hyper(
-        1, "episodes an assessment, early stage", group="Policy checkpoints", at_least=1
-    )
-    late_assessment_episodes: int = hyper(
-        20, "episodes an assessment, late stage", group="Policy checkpoints", at_least=1
-    )
-    # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
-    early_updates: int = hyper(
-        750_000, "updates after which the late stage starts", group="Policy checkpoints", at_least=0
-    )
-    criterion_reset_weight: float = hyper(
-        0.9,
-        "factor on the checkpoint's performance when the late stage starts",
-        group="Policy checkpoints",
-        at_least=0,
-    )
-    test_policy: str = hyper(
-        "checkpoint",
-        "what is evaluated, where there are checkpoints",
-        group="Policy checkpoints",
-        choices=("checkpoint", "current"),
-    )
-
-    @property
-    def checkpoint_rule(self) -> CheckpointRule | None:
-        """None: no checkpoints, an update after every time step."""
-        if self.checkpoints == "none":
-            return None
-        return CheckpointRule(
-            criterion=self.checkpoints,
-            ends_early=self.assessments_end_early,
-            early_episodes=self.early_assessment_episodes,
-            late_episodes=self.late_assessment_episodes,
-            early_updates=self.early_updates,
-            reset_weight=self.criterion_reset_weight,
-        )
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

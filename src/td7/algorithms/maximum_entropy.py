@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import losses
-from td7.algorithms.learner import Batch, Learner, OnlineConfig, Turn, stage
+from td7.algorithms.config import OnlineConfig
+from td7.algorithms.learner import Batch, Learner, Turn, stage
 from td7.algorithms.representations import Sale
-from td7.configs import hyper
-from td7.networks.description import Layer, Layout, Network, Parameter
+from td7.configs import setting
+from td7.networks.description import LOG_STD_BOUNDS, Layer, Layout, Network, Parameter
 from td7.networks.masked import assign, polyak
-from td7.networks.numpy_actor import LOG_STD_BOUNDS
-from td7.networks.optimiser import Results, Trained, states, trained
+from td7.networks.optimiser import ParameterGroup, Results, parameter_group, states
 from td7.networks.stacked import Parameters, apply, unflatten, values
 from td7.types import Exploration, TaskSpec
 
@@ -25,18 +25,20 @@ EXPLORATION = Exploration("squashed_gaussian")
 class MaximumEntropyConfig(OnlineConfig):
     """Hyperparameters that SAC and TQC share."""
 
-    actor_hidden_dim: int = hyper(
+    actor_hidden_dim: int = setting(
         256, "width of the actor's hidden layers", group="Networks", at_least=1
     )
-    target_rate: float = hyper(
+    target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
-    target_entropy_per_dimension: float = hyper(
+    target_entropy_per_dimension: float = setting(
         -1.0, "the policy's entropy aimed at, an action dimension", group="SAC"
     )
-    sale: bool = hyper(False, "critics and actor read SALE's embeddings, as TD7's do", group="SALE")
-    embedding_dim: int = hyper(256, "width of zs and zsa", group="SALE", at_least=1)
-    target_every: int = hyper(
+    sale: bool = setting(
+        False, "critics and actor read SALE's embeddings, as TD7's do", group="SALE"
+    )
+    embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
+    target_every: int = setting(
         250, "updates between copies to SALE's fixed encoders", group="SALE", at_least=1
     )
 
@@ -90,7 +92,7 @@ class Embeddings:
         if self.is_on:
             z, h = config.embedding_dim, config.actor_hidden_dim
             self.sale = Sale.of(task.state_dim, task.action_dim, z, h)
-            self.encoder = trained(self.sale.layout, 0, *start)
+            self.encoder = parameter_group(self.sale.layout, 0, *start)
             self.fixed = self.encoder.flat.clone()
             self.target_fixed = self.encoder.flat.clone()
 
@@ -173,11 +175,11 @@ def squashed(
 
 def temperature(
     members: int, learning_rate: float, device: torch.device, dtype: torch.dtype
-) -> Trained:
+) -> ParameterGroup:
     """log alpha of every member, 0 at first, and its optimiser."""
     layout = Layout((Parameter("log_alpha", (1,), 1, 0, 0.0),), heads=1)
     flat = torch.zeros(members, layout.size, device=device, dtype=dtype)
-    return Trained(layout, flat, learning_rate)
+    return ParameterGroup(layout, flat, learning_rate)
 
 
 class MaximumEntropyLearner(Learner):
@@ -242,8 +244,8 @@ class MaximumEntropyLearner(Learner):
         self.embeddings = Embeddings(c, task, start)
         self.policy_network = self.embeddings.policy(self.actor_network)
         self.target_every = c.target_every
-        self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.actor_network), 2, *start)
+        self.critic = parameter_group(Layout.of(self.critic_network), 1, *start)
+        self.actor = parameter_group(Layout.of(self.actor_network), 2, *start)
         self.temperature = temperature(len(seeds), c.learning_rate, device, dtype)
         self.target_critic = self.critic.flat.clone()
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from td7.algorithms import losses
 from td7.algorithms.maximum_entropy import MaximumEntropyConfig, MaximumEntropyLearner
-from td7.configs import hyper
+from td7.configs import setting
 
 
 @dataclass(frozen=True)
 class SACConfig(MaximumEntropyConfig):
     """The paper's table "SAC Hyperparameters"."""
 
-    critic_hidden_dim: int = hyper(
+    critic_hidden_dim: int = setting(
         256, "width of the critics' hidden layers", group="Networks", at_least=1
     )
 

@@ -17,10 +17,10 @@ from td7.algorithms import losses
 from td7.algorithms.learner import Batch, Turn, stage
 from td7.algorithms.representations import Sale
 from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, critic_metrics
-from td7.configs import hyper
+from td7.configs import setting
 from td7.networks.description import Layout, Network, mlp
 from td7.networks.masked import assign, polyak
-from td7.networks.optimiser import Results, descend_together, states, trained
+from td7.networks.optimiser import Results, descend_together, parameter_group, states
 from td7.networks.stacked import Parameters, apply, unflatten
 from td7.types import TaskSpec
 
@@ -29,19 +29,19 @@ from td7.types import TaskSpec
 class TD3Config(TwinCriticConfig):
     """The paper's table "TD3 Hyperparameters", and what its ablations add."""
 
-    target_update: str = hyper(
+    target_update: str = setting(
         "polyak",
         "polyak: a little with every actor step; copy: every target_every updates",
         group="TD3",
         choices=("polyak", "copy"),
     )
-    target_rate: float = hyper(
+    target_rate: float = setting(
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
-    encoder: bool = hyper(
+    encoder: bool = setting(
         False, "SALE's encoder as a part of the critics, trained with them", group="SALE"
     )
-    embedding_dim: int = hyper(256, "width of zs and zsa", group="SALE", at_least=1)
+    embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
 
 
 def critic_network(state_dim: int, action_dim: int, config: TD3Config) -> Network:
@@ -78,14 +78,14 @@ class DelayedLearner(TwinCriticLearner):
         self.actor_network = self.policy_network = actor_network(*dims, c)
 
         start = (seeds, c.learning_rate, device, dtype)
-        self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.actor_network), 2, *start)
+        self.critic = parameter_group(Layout.of(self.critic_network), 1, *start)
+        self.actor = parameter_group(Layout.of(self.actor_network), 2, *start)
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
         self.critics = {"critic": self.critic}  # all that the critics' loss trains
         self.target_critics = {"critic": self.target_critic}
         if c.encoder:
-            self.critics["encoder"] = trained(self.sale.layout, 0, *start)
+            self.critics["encoder"] = parameter_group(self.sale.layout, 0, *start)
             self.target_critics["encoder"] = self.critics["encoder"].flat.clone()
 
     def state(self) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from td7.algorithms import losses
 from td7.algorithms.td3 import DelayedLearner, TD3Config
-from td7.configs import hyper
+from td7.configs import setting
 from td7.networks.stacked import flatten
 from td7.types import Float32, RowLayout, TaskSpec
 
@@ -30,7 +30,7 @@ class TD3BCConfig(TD3Config):
     """
 
     # main.py, `--alpha`
-    cloning_alpha: float = hyper(
+    cloning_alpha: float = setting(
         2.5, "weight of the value, over its mean size, beside cloning's 1", group="TD3+BC", above=0
     )
 

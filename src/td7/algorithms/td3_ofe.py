@@ -17,11 +17,11 @@ from td7.algorithms import losses
 from td7.algorithms.learner import Batch, Turn, stage
 from td7.algorithms.representations import OFENet
 from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, critic_metrics
-from td7.configs import hyper
+from td7.configs import setting
 from td7.errors import InputError
 from td7.networks.description import Layout, Network, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, states, trained
+from td7.networks.optimiser import Results, parameter_group, states
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import Task, TaskSpec
 
@@ -39,16 +39,16 @@ Features = dict[str, Tensor]  # name: [S, B, width]
 class TD3OFEConfig(TwinCriticConfig):
     """The paper's table "TD3 & TD3+OFE Hyperparameters"."""
 
-    target_rate: float = hyper(
+    target_rate: float = setting(
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
-    ofe_features: int = hyper(
+    ofe_features: int = setting(
         240, "of a state, and as many of a state and action", group="OFE", at_least=1
     )
-    ofe_layers: int = hyper(
+    ofe_layers: int = setting(
         0, "of each block; 0: the paper's for its tasks, 6 for others", group="OFE", at_least=0
     )
-    ofe_predicted_dims: int = hyper(
+    ofe_predicted_dims: int = setting(
         0,
         "of the next state, its first; 0: the paper's 292 for Humanoid-v4, all for others",
         group="OFE",
@@ -105,9 +105,9 @@ class TD3OFE(TwinCriticLearner):
         self.policy_network = self.ofe.state_block.then(self.actor_network)
 
         start = (seeds, c.learning_rate, device, dtype)
-        self.net = trained(self.ofe.layout, 0, *start)
-        self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.actor_network), 2, *start)
+        self.net = parameter_group(self.ofe.layout, 0, *start)
+        self.critic = parameter_group(Layout.of(self.critic_network), 1, *start)
+        self.actor = parameter_group(Layout.of(self.actor_network), 2, *start)
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
 

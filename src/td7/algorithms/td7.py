@@ -26,11 +26,18 @@ from td7.algorithms.twin_critics import (
     TwinCriticLearner,
     critic_metrics,
 )
-from td7.configs import hyper
+from td7.configs import setting
 from td7.errors import InputError
 from td7.networks.description import NORM_PARAMETERS, Layer, Layout, Network
 from td7.networks.masked import assign, polyak
-from td7.networks.optimiser import Results, Trained, descend_together, detached, states, trained
+from td7.networks.optimiser import (
+    ParameterGroup,
+    Results,
+    descend_together,
+    detached,
+    parameter_group,
+    states,
+)
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import TaskSpec
 
@@ -66,62 +73,62 @@ OF_ACTIONS = ("zsa", "phi", "sa")
 class TD7Config(TwinCriticConfig):
     """The paper's table "TD7 Hyperparameters", and what its studies vary."""
 
-    embedding_dim: int = hyper(256, "width of zs and zsa", group="SALE", at_least=1)
-    critic_inputs: tuple[str, ...] = hyper(
+    embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
+    critic_inputs: tuple[str, ...] = setting(
         ("zsa", "zs", "phi"),
         "what the critics read; sa is (s, a) as it is",
         group="SALE",
         choices=("zsa", "zs", "phi", "sa"),
     )
-    actor_inputs: tuple[str, ...] = hyper(
+    actor_inputs: tuple[str, ...] = setting(
         ("zs", "phi"),
         "what the actor reads; s is the state as it is",
         group="SALE",
         choices=("zs", "phi", "s"),
     )
-    critic_phi_dim: int = hyper(
+    critic_phi_dim: int = setting(
         0, "width of phi in the critics; 0: hidden_dim", group="SALE", at_least=0
     )
-    zs_norm: str = hyper("avg_l1", "on zs", group="SALE", choices=NORMS)
-    zsa_norm: str = hyper("none", "on zsa", group="SALE", choices=NORMS)
-    phi_norm: str = hyper("avg_l1", "on every phi", group="SALE", choices=NORMS)
-    learning_target: str = hyper(
+    zs_norm: str = setting("avg_l1", "on zs", group="SALE", choices=NORMS)
+    zsa_norm: str = setting("none", "on zsa", group="SALE", choices=NORMS)
+    phi_norm: str = setting("avg_l1", "on every phi", group="SALE", choices=NORMS)
+    learning_target: str = setting(
         "next_zs", "what zsa is trained to be", group="SALE", choices=tuple(LEARNING_TARGETS)
     )
-    encoder_loss: str = hyper(
+    encoder_loss: str = setting(
         "mse", "between zsa and its target", group="SALE", choices=tuple(ENCODER_LOSSES)
     )
-    encoder_training: str = hyper(
+    encoder_training: str = setting(
         "decoupled",
         "by its own loss; with the critics' loss and its own; or not at all",
         group="SALE",
         choices=("decoupled", "end_to_end", "frozen"),
     )
-    encoder_loss_weight: float = hyper(
+    encoder_loss_weight: float = setting(
         1.0, "of its own loss where it is trained end to end, beta", group="SALE", at_least=0
     )
-    fixed_embeddings: bool = hyper(
+    fixed_embeddings: bool = setting(
         True, "critics and actor read the last iteration's encoder", group="SALE"
     )
-    critic_activation: str = hyper(
+    critic_activation: str = setting(
         "elu", "in the critics", group="Networks", choices=("elu", "relu")
     )
-    actor_value: str = hyper(
+    actor_value: str = setting(
         "mean", "which critics the actor climbs", group="TD3", choices=tuple(ACTOR_VALUES)
     )
-    replay: str = hyper(
+    replay: str = setting(
         "lap",
         "lap: prioritised, with its Huber loss; uniform: with the squared error",
         group="LAP",
         choices=("lap", "uniform"),
     )
-    value_clipping: bool = hyper(
+    value_clipping: bool = setting(
         True, "value targets stay within the range of those seen", group="Value clipping"
     )
-    cloning_weight: float = hyper(
+    cloning_weight: float = setting(
         0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", at_least=0
     )
-    checkpoints: str = hyper(
+    checkpoints: str = setting(
         "minimum",
         "what an assessment's returns are judged by; none: an update after every time step",
         group="Policy checkpoints",
@@ -185,7 +192,7 @@ def embedding_sources(config: TD7Config) -> tuple[str, str]:
 class TD7(TwinCriticLearner):
     metrics = ("encoder_loss", *TwinCriticLearner.metrics)
     sale: Sale
-    encoder: Trained
+    encoder: ParameterGroup
     slow_encoder: Tensor
 
     def __init__(
@@ -220,9 +227,9 @@ class TD7(TwinCriticLearner):
         )
 
         start = (seeds, c.learning_rate, device, dtype)
-        self.encoder = trained(self.sale.layout, 0, *start)
-        self.critic = trained(Layout.of(self.critic_network), 1, *start)
-        self.actor = trained(Layout.of(self.actor_network), 2, *start)
+        self.encoder = parameter_group(self.sale.layout, 0, *start)
+        self.critic = parameter_group(Layout.of(self.critic_network), 1, *start)
+        self.actor = parameter_group(Layout.of(self.actor_network), 2, *start)
         self.fixed_encoder = self.encoder.flat.clone()
         self.target_fixed_encoder = self.encoder.flat.clone()
         self.slow_encoder = self.encoder.flat.clone()

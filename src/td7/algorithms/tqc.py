@@ -11,7 +11,7 @@ from torch import Tensor
 
 from td7.algorithms import losses
 from td7.algorithms.maximum_entropy import MaximumEntropyConfig, MaximumEntropyLearner
-from td7.configs import hyper
+from td7.configs import setting
 from td7.errors import InputError
 from td7.types import Task
 
@@ -20,18 +20,18 @@ from td7.types import Task
 class TQCConfig(MaximumEntropyConfig):
     """The paper's table "TQC Hyperparameters"."""
 
-    random_steps: int = hyper(
+    random_steps: int = setting(
         256,
         "time steps of uniformly random actions before training",
         group="Exploration",
         at_least=1,
     )
-    critic_hidden_dim: int = hyper(
+    critic_hidden_dim: int = setting(
         512, "width of the critics' hidden layers", group="Networks", at_least=1
     )
-    critics: int = hyper(5, "critic networks", group="TQC", at_least=1)
-    quantiles: int = hyper(25, "of each critic", group="TQC", at_least=1)
-    dropped_quantiles: int = hyper(
+    critics: int = setting(5, "critic networks", group="TQC", at_least=1)
+    quantiles: int = setting(25, "of each critic", group="TQC", at_least=1)
+    dropped_quantiles: int = setting(
         -1,
         "the largest left out of a target, a critic; -1: the paper's for its tasks, 2 for others",
         group="TQC",

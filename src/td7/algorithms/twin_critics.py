@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import losses
-from td7.algorithms.learner import Learner, OnlineConfig
-from td7.configs import hyper
+from td7.algorithms.config import OnlineConfig
+from td7.algorithms.learner import Learner
+from td7.configs import setting
 from td7.networks.masked import assign
 from td7.types import Exploration, TaskSpec
 
@@ -24,45 +25,45 @@ ACTOR_VALUES: dict[str, Callable[[Tensor], Tensor]] = {
 class TwinCriticConfig(OnlineConfig):
     """Hyperparameters of TD3 and of what this family adds to it. Defaults are TD3's."""
 
-    exploration_noise: float = hyper(
+    exploration_noise: float = setting(
         0.1,
         "standard deviation of the noise on actions in [-1, 1]",
         group="Exploration",
         at_least=0,
     )
-    target_every: int = hyper(
+    target_every: int = setting(
         250, "updates between copies to the target networks", group="Common", at_least=1
     )
-    hidden_dim: int = hyper(256, "width of every hidden layer", group="Networks", at_least=1)
-    critic_activation: str = hyper(
+    hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
+    critic_activation: str = setting(
         "relu", "in the critics", group="Networks", choices=("elu", "relu")
     )
-    target_noise: float = hyper(
+    target_noise: float = setting(
         0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0
     )
-    target_noise_clip: float = hyper(
+    target_noise_clip: float = setting(
         0.5, "where the target policy's noise is clipped, c", group="TD3", at_least=0
     )
-    actor_every: int = hyper(2, "updates between two of the actor", group="TD3", at_least=1)
-    actor_value: str = hyper(
+    actor_every: int = setting(2, "updates between two of the actor", group="TD3", at_least=1)
+    actor_value: str = setting(
         "first", "which critics the actor climbs", group="TD3", choices=tuple(ACTOR_VALUES)
     )
-    replay: str = hyper(
+    replay: str = setting(
         "uniform",
         "lap: prioritised, with its Huber loss; uniform: with the squared error",
         group="LAP",
         choices=("lap", "uniform"),
     )
-    priority_exponent: float = hyper(
+    priority_exponent: float = setting(
         0.4, "amount of prioritisation, alpha in LAP", group="LAP", at_least=0
     )
-    min_priority: float = hyper(
+    min_priority: float = setting(
         1.0,
         "smallest |TD error| that counts, and where the Huber loss turns linear",
         group="LAP",
         above=0,
     )
-    value_clipping: bool = hyper(
+    value_clipping: bool = setting(
         False, "value targets stay within the range of those seen", group="Value clipping"
     )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from td7.algorithms import losses
 from td7.algorithms.iql import InSampleConfig, InSampleLearner
-from td7.configs import hyper
+from td7.configs import setting
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,13 @@ class XQLConfig(InSampleConfig):
     """The authors' version with one set of hyperparameters, as the paper runs it."""
 
     # the paper's C.3 and mujoco_consistent.sh, `--temp`
-    gumbel_temperature: float = hyper(2.0, "of the Gumbel regression, beta", group="X-QL", above=0)
+    gumbel_temperature: float = setting(
+        2.0, "of the Gumbel regression, beta", group="X-QL", above=0
+    )
     # the same, `--max_clip`
-    gumbel_clip: float = hyper(7.0, "largest (q - v) / beta that counts", group="X-QL", above=0)
+    gumbel_clip: float = setting(7.0, "largest (q - v) / beta that counts", group="X-QL", above=0)
     # critic.py, `update_q`
-    huber_threshold: float = hyper(
+    huber_threshold: float = setting(
         20.0, "where the critics' loss turns linear", group="X-QL", above=0
     )
 

@@ -4,29 +4,22 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.table import Table
 
 from td7.algorithms import algorithm
-from td7.api import start, train_options
-from td7.bench import updates as bench
+from td7.bench import updates as updates_module
+from td7.bench.updates import PROCESSES, SAMPLING, Say, machine, table
+from td7.bench.whole_runs import end_to_end_table, whole_run
 from td7.engine.engine import MODES
 from td7.errors import InputError, Stopped, one_of
 from td7.files import write_json, writing_to
-from td7.rollouts.environment import describe
-from td7.training.hardware import (
-    WORTH_COMPILING,
-    choose_device,
-    choose_engine,
-    choose_workers,
-    fast_processes,
-)
+from td7.rollouts.registration import describe
+from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine
 from td7.types import Task
 
-Say = Callable[[str], None]
-NO_ENGINES = (bench.SAMPLING, bench.PROCESSES)  # named among them, but not `td7 train --engine`'s
+NO_ENGINES = (SAMPLING, PROCESSES)  # named among them, but not `td7 train --engine`'s
 
 
 def measure(
@@ -53,7 +46,7 @@ def measure(
         raise InputError(f"device {twice[0]} is given twice")
     for engine in engines:
         one_of("engine", engine, ("auto", *MODES, *NO_ENGINES))
-    if bench.PROCESSES in engines and "cuda" in devices:
+    if PROCESSES in engines and "cuda" in devices:
         raise InputError("engine processes is for a CPU; a GPU has all seeds in one process")
     chosen = {
         device: [
@@ -70,12 +63,12 @@ def measure(
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
     file = out / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    data: dict[str, Any] = {"machine": bench.machine(devices), "results": [], "end_to_end": []}
+    data: dict[str, Any] = {"machine": machine(devices), "results": [], "end_to_end": []}
     for (task, spec), name in product(specs.items(), names):
         results = [
             result
             for device in devices
-            for result in bench.measure(
+            for result in updates_module.measure(
                 name,
                 spec,
                 seeds=seeds,
@@ -86,7 +79,7 @@ def measure(
                 say=say,
             )
         ]
-        show(bench.table(results, f"updates, sizes of {task}"))
+        show(table(results, f"updates, sizes of {task}"))
         data["results"] += [
             {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
             for r in results
@@ -95,7 +88,7 @@ def measure(
     runs = []
     for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
         named = chosen[device] if engines else chosen[device][-1:]  # the slow one takes hours
-        for engine in (e for e in named if e != bench.SAMPLING):
+        for engine in (e for e in named if e != SAMPLING):
             try:
                 runs.append(whole_run(name, task, count, steps, device, engine, say))
             except Stopped as stop:
@@ -106,37 +99,5 @@ def measure(
             )
             write_json(file, data)
     if runs:
-        show(bench.end_to_end_table(runs, "training"))
+        show(end_to_end_table(runs, "training"))
     return file
-
-
-def whole_run(
-    name: str, env: str, seeds: int, steps: int, device: str, engine: str, say: Say
-) -> bench.EndToEnd:
-    """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
-    say(f"{name} on {env}, {engine}, {seeds} seed(s): training {steps:,} steps")
-    is_divided = engine == bench.PROCESSES
-    with TemporaryDirectory() as folder:
-        options = train_options(
-            {
-                "algorithm": name,
-                "env": env,
-                "seeds": range(seeds),
-                "steps": steps,
-                "device": device,
-                "engine": "compiled" if is_divided else engine,
-                "processes": fast_processes(seeds) if is_divided else 1,
-                "out": f"{folder}/run",
-                "set": {"random_steps": min(1_000, steps // 4)},
-            }
-        )
-        return bench.end_to_end(
-            lambda shown: start(options, shown),
-            name,
-            device,
-            env,
-            seeds=seeds,
-            steps=steps,
-            engine=engine,
-            workers=choose_workers(options.workers, device, seeds),
-        )

@@ -29,12 +29,12 @@ from td7.algorithms import algorithm
 from td7.algorithms.td7 import TD7Config
 from td7.bench import peers
 from td7.bench.plain_td7 import PlainTD7
-from td7.engine.engine import NOISE_BLOCK, Engine
+from td7.engine.engine import Engine
+from td7.engine.noise import NOISE_BLOCK
 from td7.engine.replay import Replay
 from td7.processes import Worker, death, end, start
-from td7.runs.folder import versions
+from td7.runs.record import versions
 from td7.training.hardware import fast_processes
-from td7.training.progress import Progress, QuietProgress, Status
 from td7.types import Float32, RowLayout, TaskSpec
 
 SAMPLING = "sampling"  # among engines: no update, but what prioritised replay takes of one
@@ -353,80 +353,6 @@ def table(results: Sequence[Result], title: str) -> Table:
     return shown
 
 
-@dataclass(frozen=True)
-class EndToEnd:
-    """One real training run's speed, evaluation included."""
-
-    algorithm: str
-    device: str
-    env: str
-    seeds: int
-    steps: int
-    engine: str
-    workers: int
-    seconds: float  # in all, compiling included
-    steady: float  # steps of all seeds a second, over the second half
-
-    @property
-    def seed_steps_per_second(self) -> float:
-        return self.seeds * self.steps / self.seconds
-
-
-class _Watch(QuietProgress):
-    """When how many steps of all seeds were done."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[float, int]] = []
-
-    def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
-        del final
-        self.seen.append((time.perf_counter(), sum(m.steps for m in status().members)))
-
-
-def end_to_end(
-    train: Callable[[Progress], object],
-    name: str,
-    device: str,
-    env: str,
-    *,
-    seeds: int,
-    steps: int,
-    engine: str,
-    workers: int,
-) -> EndToEnd:
-    """Times `train`, a run of so many steps."""
-    watch = _Watch()
-    begin = time.perf_counter()
-    train(watch)
-    end = time.perf_counter()
-    half = next((t, n) for t, n in watch.seen if n >= seeds * steps / 2)
-    last = next((t, n) for t, n in watch.seen if n >= seeds * steps)
-    steady = (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
-    return EndToEnd(name, device, env, seeds, steps, engine, workers, end - begin, steady)
-
-
-def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
-    shown = Table(title=title, title_justify="left")
-    for column in ("algorithm", "device", "task", "engine"):
-        shown.add_column(column)
-    for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
-        shown.add_column(column, justify="right")
-    for r in results:
-        shown.add_row(
-            r.algorithm,
-            r.device,
-            r.env,
-            r.engine,
-            str(r.seeds),
-            f"{r.steps:,}",
-            str(r.workers),
-            f"{r.seconds:.1f}",
-            f"{r.seed_steps_per_second:,.0f}",
-            f"{r.steady:,.0f}",
-        )
-    return shown
-
-
 def machine(devices: Sequence[str]) -> dict[str, Any]:
     """What the figures were made on."""
     found = {
@@ -449,3 +375,6 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor()
+
+
+Say = Callable[[str], None]

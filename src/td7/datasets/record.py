@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from td7.configs import number
-from td7.datasets import dataset as datasets
+from td7.datasets.hdf5 import write
 from td7.errors import InputError, one_line, unknown
 from td7.files import check_writable
 from td7.rollouts.environment import ActionMap
-from td7.rollouts.pool import EpisodeDone, EpisodeTask, executor
-from td7.runs import folder as runs
+from td7.rollouts.episodes import EpisodeDone, EpisodeTask
+from td7.rollouts.pool import executor
 from td7.runs import policies
+from td7.runs.record import read_config
 from td7.runs.snapshots import ROWS, Snapshots, parts
 from td7.types import Episode, Float32, RowLayout
 
@@ -35,7 +36,7 @@ class Origin(NamedTuple):
 
 
 def origin(run: Path) -> Origin:
-    config = runs.read_config(run)
+    config = read_config(run)
     try:
         task_id, algorithm = str(config["task"]["id"]), str(config["algorithm"])
         return Origin(task_id, algorithm, int(config["seeds"][0]))
@@ -91,7 +92,7 @@ def record(
     terminals = going_on[:, 0] == 0
     last = np.zeros(rows, np.bool_)
     last[[*found.ends, *found.cuts]] = True
-    datasets.write(
+    write(
         out,
         observations=states,
         actions=ActionMap(spec.action_low, spec.action_high).to_task(actions),
@@ -222,7 +223,7 @@ class Source:
 
     def replayed(self, rows: int) -> Recorded:
         """What the run did, from its first step on, as its last snapshot holds it."""
-        if runs.read_config(self.run).get("dataset"):
+        if read_config(self.run).get("dataset"):
             raise InputError(f"{self.run} learned from given data and collected none")
         for folder in parts(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)

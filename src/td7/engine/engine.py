@@ -11,188 +11,29 @@ did, updates them and tells their next actions.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from td7.algorithms.learner import Batch, Lanes, Learner, Turn
+from td7.engine.compiling import COMPILES, Compiler, _told, can_compile, is_compile_error
+from td7.engine.cuda import CudaLanes, Fetch, Program, Slot
+from td7.engine.noise import NOISE_BLOCK, Noise
 from td7.engine.replay import Replay, sent
-from td7.errors import RunError, one_line
+from td7.errors import RunError
 from td7.networks import kernels
 from td7.networks.masked import assign
-from td7.seeding import Stream, derived_seed
 from td7.types import AnyFloat, Float32
 
-NOISE_BLOCK = 250  # updates drawn at once; part of every result, like the stream numbers
 # Updates of a unit, about: a longer one means fewer launches and drains, a shorter one less idling.
 UNIT = 10
 LONG_UNIT = 50  # in a graph, where all members have so many to make
 AHEAD = 2  # units that may be waiting for the device; more would make new episodes wait
 
 MODES = ("eager", "compiled", "graph")
-# Of one function, in one process: every run compiles its own, a few times each.
-RECOMPILES = 10_000
 PRIORITIES = ("mean_priority", "max_priority")  # of the rows stored; told beside the metrics
-COMPILES = "compiling updates: a minute or two, seconds if it was done before"
-
-
-class Slot(NamedTuple):
-    """One stacked update."""
-
-    members: Sequence[int]  # who takes part
-    actors: Sequence[int] | None  # whose actor is trained; None: no actor is
-
-
-class Noise:
-    """The random numbers of updates, as data: block b of a member is a function of (seed, b)."""
-
-    def __init__(
-        self, learner: Learner, batch_size: int, seeds: Sequence[int], like: Tensor
-    ) -> None:
-        self._seeds = seeds
-        self._generator = torch.Generator(like.device)
-        shape = (len(seeds), NOISE_BLOCK)
-        self.uniforms = like.new_zeros(*shape, batch_size, dtype=torch.float64)
-        self.normals = {
-            name: like.new_zeros(*shape, *size) for name, size in learner.noise_shapes.items()
-        }
-        self._blocks = [-1] * len(seeds)
-        self._member = torch.arange(len(seeds), device=like.device)
-
-    def prepare(self, member: int, count: int) -> None:
-        """Has the member's block ready for its update number `count`."""
-        block = count // NOISE_BLOCK
-        if block == self._blocks[member]:
-            return
-        self._generator.manual_seed(derived_seed(self._seeds[member], Stream.UPDATE, block))
-        self.uniforms[member].uniform_(generator=self._generator)
-        for normals in self.normals.values():
-            normals[member].normal_(generator=self._generator)
-        self._blocks[member] = block
-
-    def at(self, counts: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Uniforms [S, B] to sample with and normals [S, ...], of updates number `counts` [S]."""
-        place = counts % NOISE_BLOCK
-        normals = {name: x[self._member, place] for name, x in self.normals.items()}
-        return self.uniforms[self._member, place], normals
-
-
-class CudaLanes(Lanes):
-    """Lanes as side streams; within a CUDA graph they become parallel branches."""
-
-    def __init__(self) -> None:
-        self._streams: dict[str, torch.cuda.Stream] = {}
-        self._open: set[str] = set()
-
-    def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
-        stream = self._stream(name)
-        stream.wait_stream(torch.cuda.current_stream())
-        for tensor in reads:  # their memory is not to be used again before the lane is done
-            tensor.record_stream(stream)
-        self._open.add(name)
-        context: AbstractContextManager[None] = torch.cuda.stream(stream)
-        return context
-
-    def _stream(self, name: str) -> torch.cuda.Stream:
-        if name not in self._streams:
-            self._streams[name] = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # PyTorch's
-        return self._streams[name]
-
-    def kept(self, tensor: Tensor) -> Tensor:
-        return tensor.clone()
-
-    def join(self, *names: str) -> None:
-        for name in self._open & set(names or self._open):
-            torch.cuda.current_stream().wait_stream(self._streams[name])
-            self._open.discard(name)
-
-
-class Fetch:
-    """A small tensor on its way to the host."""
-
-    def __init__(self, tensor: Tensor, check: Callable[[], None] = lambda: None) -> None:
-        self._check = check
-        self._event: torch.cuda.Event | None = None
-        if tensor.device.type == "cuda":
-            self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            self._host.copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch's
-            self._event.record()
-        else:
-            self._host = tensor.clone()
-
-    def is_ready(self) -> bool:
-        if self._event is None:
-            return True
-        return bool(self._event.query())  # type: ignore[no-untyped-call]  # PyTorch's
-
-    def value(self) -> AnyFloat:
-        """The numbers; waits for them if need be."""
-        if self._event is not None:
-            self._event.synchronize()
-        self._check()
-        array: AnyFloat = self._host.numpy()
-        return array
-
-
-class Compiler:
-    """PyTorch's. Once it fails, all functions run as they are, and that is told.
-
-    A function is compiled whole before any of it runs: what fails to compile has done nothing yet.
-    """
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-        self._works = True
-        config = torch._dynamo.config
-        config.recompile_limit = config.accumulated_recompile_limit = RECOMPILES
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        compiled = _compiled(function)
-
-        def run(*arguments: Any) -> Any:
-            # A function within another is compiled with it.
-            if self._works and not torch.compiler.is_compiling():
-                try:
-                    # For as long as a call: programs of others are compiled otherwise with it.
-                    with torch._dynamo.config.patch(trace_autograd_ops=True):
-                        return compiled(*arguments)
-                except Exception as error:
-                    if not _is_of_compiling(error):
-                        raise
-                    self.give_up(error)
-            return function(*arguments)
-
-        return run
-
-    def give_up(self, error: Exception) -> None:
-        self._warn(f"updates run without compilation, which fails here: {_told(error)}")
-        self._works = False
-
-
-class Program:
-    """Work on the device as one CUDA graph, and who takes part in it."""
-
-    def __init__(self, slots: Sequence[Slot], members: int, device: torch.device) -> None:
-        # Of every slot: who takes part, and whose actor is trained.
-        self.masks = torch.zeros(len(slots), 2, members, device=device, dtype=torch.bool)
-        self.stores = torch.zeros(members, device=device, dtype=torch.bool)
-        self.graph = torch.cuda.CUDAGraph()
-        self._given: list[Slot] | None = None
-
-    def give(self, slots: Sequence[Slot]) -> None:
-        """Who takes part from the next replay on; the copy waits for those before it."""
-        if self._given == slots:
-            return
-        masks = np.zeros(self.masks.shape, np.bool_)
-        for mask, slot in zip(masks, slots, strict=True):
-            mask[0, slot.members] = True
-            mask[1, slot.actors or []] = True
-        self.masks.copy_(torch.from_numpy(masks).pin_memory(), non_blocking=True)
-        self._given = list(slots)
 
 
 class Engine:
@@ -249,7 +90,7 @@ class Engine:
             torch.set_float32_matmul_precision("high")
         self._compiler: Compiler | None = None
         self._must_rehearse = like.device.type == "cuda"
-        if mode != "eager" and _can_compile(like.device, warn):
+        if mode != "eager" and can_compile(like.device, warn):
             self._compiler = compiler = Compiler(warn)
             if like.device.type == "cuda":  # in stages, which can run beside each other
                 kernels.load()
@@ -470,7 +311,7 @@ class Engine:
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # a capture that fails does not leave its own
             torch.cuda.synchronize()
-            if self._compiler is not None and _is_of_compiling(error):
+            if self._compiler is not None and is_compile_error(error):
                 self._compiler.give_up(error)
                 return self._captured(work, slots)  # of functions as they are
             self._warn(f"updates run without a CUDA graph, which fails here: {_told(error)}")
@@ -551,37 +392,3 @@ class Engine:
         if found:
             update, name = min(found, key=lambda fault: fault[0])
             raise RunError(f"seed {self.seeds[member]}, by update {update}: {name} is not finite")
-
-
-def _can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
-    """Whether PyTorch's compiler works here; it needs a C++ compiler, or Triton for a GPU."""
-    try:
-        _compiled(lambda x: 2 * x + 1)(torch.ones(8, device=device))
-    except Exception as error:  # whatever a compiler or a missing one raises
-        warn(f"updates run without compilation, which fails here: {_told(error)}")
-        return False
-    return True
-
-
-def _is_of_compiling(error: Exception) -> bool:
-    from torch._dynamo import exc  # they have no public name
-
-    return isinstance(error, exc.TorchDynamoException | exc.FailOnRecompileLimitHit)
-
-
-def _told(error: Exception) -> str:
-    """Without PyTorch's advice on how to look into it."""
-    return one_line(error).partition(" Set TORCH")[0][:200]
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    options: dict[str, Any] = {
-        # Else a GPU times ways to add numbers up, takes the fastest, and rounds as the day is.
-        "deterministic": True,
-        # An optimiser's step reads the gradients of so many tensors where they are.
-        "max_pointwise_cat_inputs": 16,
-    }
-    compiled: Callable[..., Any] = torch.compile(
-        function, fullgraph=True, dynamic=False, options=options
-    )
-    return compiled

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from td7.algorithms.learner import Batch
-from td7.networks.description import aligned
 from td7.networks.masked import assign, column
-from td7.types import Float32, RowLayout
+from td7.types import Float32, RowLayout, aligned
 
 MAPPED = 2  # CUDA's flag: a GPU may use the memory, too
 # Children of a node, powers of two: what is fastest. A CPU pays for every number it adds, a GPU

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from td7.types import AnyFloat
+from td7.types import AnyFloat, aligned
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,6 @@ class Network:
 # without it, products are up to three times slower. What fills the gaps is 0 and stays 0.
 ROW_ALIGNMENT = 8
 PARAMETER_ALIGNMENT = 64
-
-
-def aligned(size: int, alignment: int) -> int:
-    """The next multiple of `alignment`."""
-    return -(-size // alignment) * alignment
 
 
 # What a norm keeps of its own, one number a unit, and its first value. Gain and shift are trained;
@@ -193,3 +188,6 @@ def to_json(network: Network) -> dict[str, Any]:
 def from_json(data: Mapping[str, Any]) -> Network:
     layers = tuple(Layer(**{**layer, "inputs": tuple(layer["inputs"])}) for layer in data["layers"])
     return Network(dict(data["inputs"]), layers, data["heads"])
+
+
+LOG_STD_BOUNDS = (-20.0, 2.0)  # the paper's, of SAC and TQC

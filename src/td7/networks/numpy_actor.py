@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from td7.networks.description import NORM_PARAMETERS, Layer, Layout, Network
+from td7.networks.description import LOG_STD_BOUNDS, NORM_PARAMETERS, Layer, Layout, Network
 from td7.types import AnyFloat, Exploration
 
 Function = Callable[[AnyFloat], AnyFloat]
@@ -84,8 +84,6 @@ def flatten(layout: Layout, weights: Mapping[str, AnyFloat]) -> AnyFloat:
         view[...] = weights[name]
     return flat
 
-
-LOG_STD_BOUNDS = (-20.0, 2.0)  # the paper's, of SAC and TQC
 
 # The action in training, from all values of a policy's network, noise and a scale.
 EXPLORERS: dict[str, Callable[[Mapping[str, AnyFloat], AnyFloat, float], AnyFloat]] = {

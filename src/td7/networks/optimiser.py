@@ -37,7 +37,7 @@ def cosine(total: int) -> Schedule:
     return lambda steps: 0.5 * (1 + torch.cos(math.pi * (steps / total).clamp(max=1)))
 
 
-class Trained:
+class ParameterGroup:
     """The flat parameters [S, P] of one network group, and their Adam moments."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Trained:
         self._look_ahead(active)
 
 
-def trained(
+def parameter_group(
     layout: Layout,
     group: int,
     seeds: Sequence[int],
@@ -120,24 +120,24 @@ def trained(
     *,
     start: Start = default_start,
     schedule: Schedule = constant,
-) -> Trained:
+) -> ParameterGroup:
     """A network group as it begins, each member from its own random stream of that group."""
     generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
     flat = torch.from_numpy(initial(layout, generators, start))
-    return Trained(layout, flat.to(device, dtype), learning_rate, schedule)
+    return ParameterGroup(layout, flat.to(device, dtype), learning_rate, schedule)
 
 
-def states(**groups: Trained) -> dict[str, Tensor]:
+def states(**groups: ParameterGroup) -> dict[str, Tensor]:
     """The tensors of all groups, as GROUP.NAME."""
     return {f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()}
 
 
 def descend_together(
-    groups: Sequence[Trained],
+    groups: Sequence[ParameterGroup],
     loss: Callable[[Parameters], Results],
     active: Tensor | None,
 ) -> Results:
-    """As `Trained.descend`, of groups whose parameters have other names, on one loss."""
+    """As `ParameterGroup.descend`, of groups whose parameters have other names, on one loss."""
     parameters = {name: tensor for group in groups for name, tensor in group.parameters.items()}
     results, gradients = _differentiated(loss, parameters)
     found = gradients()
@@ -159,7 +159,7 @@ def _differentiated(
         total = results[0].sum()
 
     def backward() -> Parameters:
-        # A batch norm's running mean and variance are not trained: their gradient is 0.
+        # A batch norm's running mean and variance are not parameter_group: their gradient is 0.
         found = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
         return dict(zip(tracked, found, strict=True))
 

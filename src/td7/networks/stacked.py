@@ -14,9 +14,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from td7.networks import kernels
-from td7.networks.description import NORM_PARAMETERS, Layout, Network, Parameter
+from td7.networks.description import LOG_STD_BOUNDS, NORM_PARAMETERS, Layout, Network, Parameter
 from td7.networks.masked import assign
-from td7.networks.numpy_actor import LOG_STD_BOUNDS
 from td7.types import Float64
 
 Parameters = dict[str, Tensor]  # name: [S, ...]

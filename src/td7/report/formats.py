@@ -5,7 +5,7 @@ import io
 import re
 from itertools import groupby
 
-from td7.report.tables import Table
+from td7.report.tables.table import Table
 
 
 def as_csv(table: Table) -> str:

@@ -13,10 +13,14 @@ from urllib.parse import quote
 
 import numpy as np
 
-from td7.report.figures import DRAWN, DROPS, MOST_BARS, look_of, window_of, within_words
+from td7.report.bars import DROPS, MOST_BARS
+from td7.report.curves import window_of
+from td7.report.figures import DRAWN
 from td7.report.formats import as_csv
-from td7.report.read import VIDEOS, Findings, Result, known, machine_of
-from td7.report.tables import DROP_WINDOWS, Table, drop_shares
+from td7.report.result import VIDEOS, Findings, Result, known, machine_of
+from td7.report.style import look_of, within_words
+from td7.report.tables.drops import DROP_WINDOWS, drop_shares
+from td7.report.tables.table import Table
 from td7.statistics import Aligned
 
 TITLE = "TD7: results beside the paper's"

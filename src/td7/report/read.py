@@ -1,10 +1,8 @@
 """Run folders as results: what was run, what came of it, and what is missing."""
 
-import json
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,134 +11,31 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from td7.datasets.dataset import score
 from td7.datasets.download import DATASETS
+from td7.datasets.scores import score
 from td7.errors import InputError, one_line
-from td7.runs import folder as runs
+from td7.report.pool import place_in_paper, pooled
+from td7.report.result import (
+    ALL_VIDEOS,
+    LARGEST_VIDEO,
+    OFFLINE,
+    ONLINE,
+    VIDEOS,
+    Findings,
+    Result,
+    known,
+    machine_of,
+    named_seeds,
+    origin,
+    paper_name,
+    with_kwargs,
+)
+from td7.runs.folder import EVALUATIONS
+from td7.runs.record import finished_steps, read_config
 from td7.statistics import Aligned, common
-from td7.studies.local import failures
-from td7.studies.plan import Request, read_request
-from td7.studies.rows import STUDIES, Row, Study
+from td7.studies.folder import Request, failures, read_request
+from td7.studies.rows import Study
 from td7.types import Task
-
-VIDEOS = {".mp4": "video/mp4", ".gif": "image/gif"}  # their media types
-LARGEST_VIDEO, ALL_VIDEOS = 4_000_000, 40_000_000  # bytes
-ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
-D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
-D4RL_SCORE = "D4RL score"
-# What a mean over seeds should not depend on: said of runs that are pooled all the same.
-MEASURED_BY = ("evaluation_episodes", "precision", "gymnasium", "mujoco")
-D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """One run: a row of a study on one task or dataset."""
-
-    folder: Path
-    study: str
-    label: str  # of the row, as the paper prints it
-    asked: str  # a task's id, or a dataset's name
-    where: str  # the same, with how the task was made; what runs share that can be compared
-    place: str  # the same; with machine and number of seeds, where a study is about those
-    task: Task
-    data: str  # where given data come from; "" if the run collected its own
-    seeds: tuple[int, ...]  # that have evaluations
-    steps: int  # that were asked for
-    curves: Aligned | None  # mean return (offline: D4RL's score) of an evaluation
-    values: NDArray[np.float64] | None  # the value estimate at each of them; nan before the first
-    seconds: float | None  # of all seeds together, if the run is finished
-    learning_seconds: float | None  # of a step, all seeds together, once under way; as timed
-    finished: bool  # the run came to its end, and every seed has its last evaluation
-    config: Mapping[str, Any]
-    changed: tuple[str, ...]  # name=value of hyperparameters that are not its row's
-    notes: tuple[str, ...]  # what is not as it should be
-    videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
-    number: int = 0  # of its label among those of its study that are none of the study's rows
-
-    @property
-    def name(self) -> str:
-        return f"{self.study}: {self.label} on {self.place}"
-
-    @property
-    def title(self) -> str:
-        """The place for people, who must not take data for D4RL's."""
-        return self.place if self.data in ("", D4RL) else f"{self.place} ({self.data})"
-
-    @property
-    def suite(self) -> str:
-        """What it is averaged with: tasks of one version that are made alike, data of one origin.
-
-        v4 and v5 of a task have other returns under nearly the same name.
-        """
-        number = self.task.name.partition("-v")[2]
-        made = _with_kwargs(f"v{number}" if number else "unversioned", self.task)
-        return made if self.data in ("", D4RL) else f"{made}, {self.data}"
-
-    @property
-    def quantity(self) -> str:
-        return D4RL_SCORE if self.data and score(self.task.id, 0.0) is not None else "return"
-
-    @property
-    def of_data(self) -> float | None:
-        """What the given data reach themselves, in the same quantity; None if nothing tells it."""
-        mean = (self.config.get("dataset") or {}).get("mean_return")
-        if not isinstance(mean, int | float):
-            return None
-        scored = score(self.task.id, mean)
-        return float(mean if scored is None else scored)
-
-    @property
-    def counted(self) -> str:
-        """What a step is."""
-        return "updates" if self.data else "time steps"
-
-    def at(self, step: int) -> NDArray[np.float64] | None:
-        """A number a seed."""
-        if self.curves is None or step not in self.curves.steps:
-            return None
-        return np.asarray(self.curves.values[:, self.curves.steps.index(step)])
-
-    @property
-    def estimates(self) -> Aligned | None:
-        """Every seed's value estimate at the evaluations before which all have one."""
-        if self.curves is None or self.values is None:
-            return None
-        told = np.asarray(np.isfinite(self.values).all(axis=0))
-        steps = tuple(s for s, ok in zip(self.curves.steps, told, strict=True) if ok)
-        return Aligned(self.seeds, steps, self.values[:, told], ()) if steps else None
-
-    @property
-    def seconds_a_step(self) -> float | None:
-        """All seeds together: once under way, or where that was not timed, of the whole run."""
-        if self.learning_seconds is not None:
-            return self.learning_seconds
-        return None if self.seconds is None else self.seconds / self.steps
-
-    @property
-    def last(self) -> int | None:
-        """The last step that all seeds were evaluated at."""
-        return self.curves.steps[-1] if self.curves else None
-
-
-@dataclass(frozen=True)
-class Findings:
-    """All that some folders hold."""
-
-    results: tuple[Result, ...]
-    notes: tuple[str, ...]  # a line a thing that is missing, cut, failed or left out
-
-    @property
-    def studies(self) -> dict[str, list[Result]]:
-        """By study, in the order of `td7 list studies`."""
-        names = dict.fromkeys(result.study for result in self.results)
-        return {name: [r for r in self.results if r.study == name] for name in names}
-
-
-def known(name: str) -> Study:
-    """The study of this name; of one that is none, an empty one."""
-    empty = Study(name, name, "not among the studies", steps=0, table="", rows={}, tasks=())
-    return STUDIES.get(name, empty)
 
 
 def read(folders: Sequence[Path]) -> Findings:
@@ -162,7 +57,7 @@ def read(folders: Sequence[Path]) -> Findings:
                 notes.append(f"{path}: left out: {one_line(error)}")
         for path in studies:
             notes += missing(path, results)
-    results = _with_videos(_pooled(sorted(results, key=_place_in_paper), notes), notes)
+    results = _with_videos(pooled(sorted(results, key=place_in_paper), notes), notes)
     results = _numbered(results)
     notes += [f"{result.name}: {note}" for result in results for note in result.notes]
     if not any(result.curves for result in results):
@@ -236,7 +131,7 @@ def _asked(request: Request, chosen: Study) -> list[str]:
 
 def read_run(folder: Path) -> Result:
     """A run folder; what is not as it should be is among its notes."""
-    config = runs.read_config(folder)
+    config = read_config(folder)
     try:
         given = config.get("dataset")
         task = Task(str(config["task"]["id"]), dict(config["task"].get("kwargs", {})))
@@ -259,10 +154,10 @@ def read_run(folder: Path) -> Result:
     else:
         lost = [str(seed) for seed in seeds if seed not in curves.seeds]
         if lost:
-            notes.append(f"{_seeds(lost)} missing: there are no evaluations")
+            notes.append(f"{named_seeds(lost)} missing: there are no evaluations")
         notes += curves.left_out
         has_last = curves.steps[-1] >= steps // every * every
-        has_ended = (runs.finished_steps(folder) or 0) >= steps
+        has_ended = (finished_steps(folder) or 0) >= steps
         finished = not lost and has_last and has_ended
         if not (has_last and has_ended):
             notes.append(f"unfinished: at {curves.steps[-1]:,} of {steps:,} {counted}")
@@ -298,17 +193,7 @@ def _where(asked: str, data: str, task: Task) -> str:
     """
     names = (task.id.lower(), task.id.lower().removesuffix("-v4"))
     told = not data or asked.lower().startswith(names)
-    return _with_kwargs(asked if told else f"{asked} on {task.id}", task)
-
-
-def _with_kwargs(name: str, task: Task) -> str:
-    """As `--env-kwargs` takes them, in the order of their names."""
-    given = (f"{key}={json.dumps(task.kwargs[key], sort_keys=True)}" for key in sorted(task.kwargs))
-    return f"{name} ({', '.join(given)})" if task.kwargs else name
-
-
-def _seeds(numbers: Sequence[str]) -> str:
-    return f"seed {numbers[0]} is" if len(numbers) == 1 else f"seeds {', '.join(numbers)} are"
+    return with_kwargs(asked if told else f"{asked} on {task.id}", task)
 
 
 def _row(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
@@ -322,14 +207,6 @@ def _row(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
     study = OFFLINE if offline else ONLINE
     label = ", ".join([paper_name(study, algorithm), *_changed(config, {}, offline)])
     return study, label, ()
-
-
-def paper_name(study: str, algorithm: str) -> str:
-    """An algorithm as the paper prints it."""
-    rows: Iterable[Row] = STUDIES[study].rows.values()
-    names = {row.algorithm: row.label for row in rows}
-    own = algorithm.rpartition(":")[2]  # someone's own comes with its module
-    return names.get(own, own.upper())
 
 
 def _changed(config: Mapping[str, Any], own: Mapping[str, Any], offline: bool) -> list[str]:
@@ -363,28 +240,11 @@ def _defaults(
     return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 
 
-def origin(given: Mapping[str, Any]) -> tuple[str, str]:
-    """A dataset's name, and where it comes from: as the run says, and by the name of its file."""
-    if given.get("d4rl"):
-        return str(given["d4rl"]), D4RL
-    source = str(given["source"])
-    path = Path(source)
-    if given.get("self_collected"):
-        return path.stem, SELF_COLLECTED
-    for name, dataset in DATASETS.items():
-        if path.name in (dataset.file, name):
-            nobody_looked = given.get("d4rl") is None
-            return (name, D4RL) if nobody_looked else (path.stem, OTHER)
-    if path.suffix.lower() in (".hdf5", ".h5"):
-        return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else OTHER
-    return source if not path.is_absolute() else path.name, MINARI
-
-
 def _curves(
     folder: Path, config: Mapping[str, Any], scored: str, notes: list[str]
 ) -> Aligned | None:
     """Every seed's evaluations on the steps that all have; what is left out is noted."""
-    rows = _table(folder / "evaluations.csv", runs.EVALUATIONS, notes)
+    rows = _table(folder / "evaluations.csv", EVALUATIONS, notes)
     if rows is None or rows.empty:
         return None
     found = rows.groupby(["seed", "step"], sort=True)["return"].agg(["mean", "size"])
@@ -410,11 +270,6 @@ def _curves(
     except ValueError as error:
         notes.append(f"left out: {one_line(error)}")
         return None
-
-
-def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row a step, a column a seed."""
-    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
 
 
 def _values(folder: Path, curves: Aligned, notes: list[str]) -> NDArray[np.float64] | None:
@@ -467,122 +322,9 @@ def _seconds(
         return None, None
 
 
-def machine_of(config: Mapping[str, Any]) -> str:
-    hardware = config.get("hardware")
-    if not isinstance(hardware, Mapping):
-        return "unknown"
-    parts = [str(hardware["gpu"])] if hardware.get("gpu") else []
-    if hardware.get("cores"):
-        parts.append(f"{hardware['cores']} cores")
-    return ", ".join(parts) or "unknown"
-
-
 def _setting(where: str, config: Mapping[str, Any]) -> str:
     count = len(config["seeds"])
     return f"{where}, {count} seed{'s' * (count > 1)} on {machine_of(config)}"
-
-
-# -- several runs --------------------------------------------------------------------------------
-
-
-def places(results: Sequence[Result]) -> list[str]:
-    """Of one study's results: in the paper's order, then as they come."""
-    found = dict.fromkeys(result.place for result in results)
-    order = _paper_places(results[0].study) if results else ()
-    return sorted(found, key=lambda place: _rank(place, order))
-
-
-def suites(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Those that may be averaged, as they come."""
-    names = dict.fromkeys(result.suite for result in results)
-    return {name: [r for r in results if r.suite == name] for name in names}
-
-
-def _paper_places(study: str) -> Sequence[str]:
-    return known(study).datasets or known(study).tasks
-
-
-def _rank(name: str, order: Sequence[str]) -> int:
-    return order.index(name) if name in order else len(order)
-
-
-def _place_in_paper(result: Result) -> tuple[int, int, int, str, bool, int, int]:
-    """Of runs of the same row and place, the first is as its row says, and of those the longest."""
-    return (
-        _rank(result.study, list(STUDIES)),
-        _rank(result.label, list(known(result.study).rows)),
-        _rank(result.place, _paper_places(result.study)),
-        f"{result.label} {result.place}",
-        result.curves is None,
-        len(result.changed),
-        -(result.last or 0),
-    )
-
-
-def _pooled(results: Sequence[Result], notes: list[str]) -> list[Result]:
-    """Runs of the same row and place as one; of a seed that several have the first, and a note.
-
-    A run that learned something else is left out, and that is said. One that was only measured
-    otherwise is pooled, and that is said.
-    """
-    found: dict[tuple[str, str, str], Result] = {}
-    for result in results:
-        key = (result.study, result.label, result.place)
-        first = found.get(key)
-        if first is None:
-            found[key] = result
-            continue
-        other = _unlike(_learned(first), _learned(result))
-        if other:
-            notes.append(f"{result.name}: {result.folder} left out: unlike {first.folder}: {other}")
-            continue
-        same = [str(seed) for seed in result.seeds if seed in first.seeds]
-        new = [seed for seed in result.seeds if seed not in first.seeds]
-        why = f"{_seeds(same)} in {first.folder}, too" if same else "nothing to pool"
-        if not new or not first.curves:
-            notes.append(f"{result.name}: {result.folder} left out: {why}")
-            continue
-        try:
-            found[key] = _pool(first, _of_seeds(result, new) if same else result)
-            if same:
-                told = f"only {', '.join(map(str, new))} of its seeds, and no run time"
-                notes.append(f"{result.name}: {result.folder}: {told}: {why}")
-        except ValueError as error:
-            notes.append(f"{result.name}: {result.folder} left out: {one_line(error)}")
-    return list(found.values())
-
-
-def _learned(result: Result) -> dict[str, Any]:
-    """What makes two runs two experiments."""
-    given = result.config.get("dataset") or {}
-    data = {"sha256": given["sha256"]} if "sha256" in given else {}
-    return {"task": result.task.id, **data, **result.config.get("hyperparameters", {})}
-
-
-def _measured(result: Result) -> dict[str, Any]:
-    known_ = {**result.config, **(result.config.get("versions") or {})}
-    return {name: known_[name] for name in MEASURED_BY if name in known_}
-
-
-def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """What differs, of what both know of; "" if nothing."""
-    other = [name for name in a if name in b and a[name] != b[name]]
-    return ", ".join(f"{name} {a[name]} and {b[name]}" for name in other)
-
-
-def _of_seeds(result: Result, seeds: Sequence[int]) -> Result:
-    """Some seeds of a run; how long these took cannot be told."""
-    if result.curves is None:
-        raise ValueError("a run without evaluations has no seeds")
-    own = [result.curves.seeds.index(seed) for seed in seeds]
-    return replace(
-        result,
-        seeds=tuple(seeds),
-        curves=replace(result.curves, seeds=tuple(seeds), values=result.curves.values[own]),
-        values=None if result.values is None else result.values[own],
-        seconds=None,
-        learning_seconds=None,
-    )
 
 
 def _with_videos(results: Sequence[Result], notes: list[str]) -> list[Result]:
@@ -601,39 +343,3 @@ def _with_videos(results: Sequence[Result], notes: list[str]) -> list[Result]:
             left -= size
         found.append(replace(result, videos=tuple(kept)))
     return found
-
-
-def _pool(a: Result, b: Result) -> Result:
-    if a.curves is None or b.curves is None:
-        raise ValueError("runs without evaluations cannot be pooled")
-    curves = {
-        seed: list(zip(part.steps, row, strict=True))
-        for part in (a.curves, b.curves)
-        for seed, row in zip(part.seeds, part.values.tolist(), strict=True)
-    }
-    pooled = common(curves)
-    values = None
-    if a.values is not None and b.values is not None:
-        parts = [
-            part.values[:, [part.curves.steps.index(step) for step in pooled.steps]]
-            for part in (a, b)
-            if part.curves is not None and part.values is not None
-        ]
-        values = np.concatenate(parts)
-    other = _unlike(_measured(a), _measured(b))
-    told = f"seeds of {a.folder} and of {b.folder} are pooled"
-    told += f", though they differ: {other}" if other else ""
-    seconds = None if a.seconds is None or b.seconds is None else a.seconds + b.seconds
-    pair = (a.learning_seconds, b.learning_seconds)  # one run after the other
-    slower = None if pair[0] is None or pair[1] is None else pair[0] + pair[1]
-    return replace(
-        a,
-        seeds=pooled.seeds,
-        steps=min(a.steps, b.steps),
-        curves=pooled,
-        values=values,
-        seconds=seconds,
-        learning_seconds=slower,
-        finished=a.finished and b.finished,
-        notes=(*a.notes, *b.notes, *pooled.left_out, told),
-    )

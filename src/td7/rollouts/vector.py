@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from td7.errors import InputError, RunError
 from td7.processes import Script, Worker, death, end, own_cores, start
-from td7.rollouts.environment import make, own_words
+from td7.rollouts.environment import own_words
 from td7.rollouts.evaluation import check_finite
+from td7.rollouts.registration import make, make_known
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 
 @dataclass(frozen=True)
-class Live:
+class EpisodeState:
     """An episode that goes on: what it takes to be where it is."""
 
     episode: int
@@ -49,7 +50,7 @@ class Stepped(NamedTuple):
 class LiveEpisodes:
     """One seed's training episodes, a time step at a time."""
 
-    def __init__(self, task: Task, seed: int, live: Live) -> None:
+    def __init__(self, task: Task, seed: int, live: EpisodeState) -> None:
         self._seed = seed
         self._environment = make(task)
         spec = self._environment.spec
@@ -163,7 +164,11 @@ class StepperInProcess(Stepper):
     """One member after the other."""
 
     def __init__(
-        self, task: Task, seeds: Sequence[int], live: Sequence[Live], board: NDArray[np.void]
+        self,
+        task: Task,
+        seeds: Sequence[int],
+        live: Sequence[EpisodeState],
+        board: NDArray[np.void],
     ) -> None:
         super().__init__(board)
         self._members = []
@@ -197,7 +202,7 @@ class StepperPool(Stepper):
         self,
         task: Task,
         seeds: Sequence[int],
-        live: Sequence[Live],
+        live: Sequence[EpisodeState],
         spec: TaskSpec,
         processes: int,
         *,
@@ -309,12 +314,12 @@ def _step_for(
     connection: Connection,
     task: Task,
     seeds: Sequence[int],
-    live: Sequence[Live],
+    live: Sequence[EpisodeState],
     desk: Desk,
     script: Script,
 ) -> None:
     """A stepping process: does what it is asked for until the learner is gone."""
-    script.make_known(task)
+    make_known(task, script)
     line = desk.line()
     stepper: StepperInProcess | None = None
     try:
@@ -340,7 +345,7 @@ def _step_for(
 def stepper(
     task: Task,
     seeds: Sequence[int],
-    live: Sequence[Live],
+    live: Sequence[EpisodeState],
     spec: TaskSpec,
     processes: int,
     *,

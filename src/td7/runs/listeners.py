@@ -16,7 +16,7 @@ WINDOW = 100  # training episodes that a rolling mean is of, as in Stable-Baseli
 FLUSH = 10  # seconds until what was written can be seen
 
 Columns = Mapping[str, Sequence[float]]  # of the rows that a table got at once
-# Told a table's name ("evaluations", "episodes" or "metrics") and its new rows.
+# ListenerQueue a table's name ("evaluations", "episodes" or "metrics") and its new rows.
 Listener = Callable[[str, list[dict[str, float]]], None]
 
 
@@ -34,7 +34,7 @@ class ListenerFault(BaseException):
         self.raised = raised
 
 
-class Told:
+class ListenerQueue:
     """A listener to a run's tables that keeps their rows until the run can pass them on."""
 
     def __init__(self, listener: Listener) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7.errors import InputError, RunError, one_line
-from td7.rollouts.environment import make, own_words
+from td7.rollouts.environment import own_words
 from td7.rollouts.evaluation import evaluate
+from td7.rollouts.registration import make
 from td7.runs.policies import Policy
 
 FORMATS = (".mp4", ".gif")

@@ -1,45 +1,24 @@
 """Runs of a study, each in a process of its own: started, watched, stopped, counted once."""
 
 import ctypes
-import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from td7.errors import InputError, Stopped
-from td7.files import write_json
+from td7.errors import Stopped
 from td7.processes import on_signals, own_cores
-from td7.studies.plan import Planned, State, fraction, measured_rates, seconds_left, state
+from td7.studies.folder import Planned, State, log_of, state, write_failures
+from td7.studies.plan import Standing
 
 LOOK_EVERY = 0.2  # seconds between two looks at the processes
 KILL_AFTER = 60.0  # seconds that a run has to write its snapshot
-
-
-@dataclass
-class Standing:
-    """Where a study stands."""
-
-    runs: Sequence[Planned]
-    done: list[Planned]
-    failed: dict[str, str] = field(default_factory=dict)  # name: error
-    running: list[Planned] = field(default_factory=list)
-
-    def parts(self) -> dict[Planned, float]:
-        """How much of each run is still to be done."""
-        ended = {run.name for run in self.done} | set(self.failed)
-        left = [run for run in self.runs if run.name not in ended]
-        return {run: 1 - fraction(run) for run in left}
-
-    def seconds(self, usual: Mapping[str, float], at_once: int) -> float | None:
-        return seconds_left(self.parts(), {**usual, **measured_rates(self.done, at_once)})
 
 
 def words(run: Planned) -> list[str]:
@@ -116,10 +95,6 @@ def note(run: Planned, status: int, log_folder: Path, standing: Standing) -> Non
     standing.failed[run.name] = said.removeprefix("td7: ") or how
 
 
-def log_of(run: Planned, folder: Path) -> Path:
-    return folder / f"{run.name}.log"
-
-
 def _shares(at_once: int) -> list[set[int]]:
     """The cores of each of the runs at once: apart, as far as there are enough."""
     cores = sorted(own_cores())
@@ -178,23 +153,3 @@ def signals() -> Iterator[list[int]]:
     asked: list[int] = []
     with on_signals(lambda signum, _: asked.append(signum)):
         yield asked
-
-
-def write_failures(out: Path, failed: Mapping[str, str]) -> None:
-    """For the next time; where nothing failed there is no file."""
-    if failed:
-        write_json(out / "failed.json", failed)
-    else:
-        (out / "failed.json").unlink(missing_ok=True)
-
-
-def failures(out: Path) -> dict[str, str]:
-    """Runs that failed the last time, and their errors."""
-    file = out / "failed.json"
-    if not file.exists():
-        return {}
-    try:
-        found: dict[str, str] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} is damaged: {error}") from None
-    return found

@@ -1,67 +1,19 @@
-"""A study as runs: which there are, which are done, how long the others will take.
-
-OUT/study.json           what was asked for
-OUT/ROW/TASK/            a run folder: one row on one task, its seeds stacked
-OUT/ROW/TASK--seeds-A-B/ the same of some of the seeds, where they are divided among runs
-OUT/failed.json          runs that failed, with their errors; they are tried again
-OUT/logs/ROW--TASK.log   what a run said
-"""
+"""A study as runs: which there are and how long they will take."""
 
 import csv
-import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, unknown
-from td7.files import write_json, writing_to
-from td7.runs import folder as runs
-from td7.studies.rows import Row, Study, study, variant
-from td7.types import Task
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `td7 study` is asked for. Empty: what the paper did."""
-
-    name: str
-    rows: tuple[str, ...] = ()  # labels
-    tasks: tuple[str, ...] = ()  # ids of tasks, or with given data ids and paths of datasets
-    steps: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)  # others of `td7.train`
-    seeds_each: int = 0  # of a run; 0: all
-
-
-class State(Enum):
-    TO_DO = "to do"
-    INTERRUPTED = "to resume"
-    DONE = "done"
-
-
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """One row of a study on one task."""
-
-    label: str
-    algorithm: str
-    where: str  # a task's id, or a dataset's name
-    folder: Path
-    options: Mapping[str, Any]  # of `td7.train`
-
-    @property
-    def name(self) -> str:
-        """For people and for file names."""
-        return f"{self.folder.parent.name}--{self.folder.name}"
-
-    @property
-    def seed_steps(self) -> int:
-        return len(self.options["seeds"]) * int(self.options["steps"])
+from td7.runs.record import total_seconds
+from td7.studies.folder import Planned, Request, fraction, read_request
+from td7.studies.rows import Row, Study, study
 
 
 def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
@@ -172,75 +124,6 @@ def _slug(text: str) -> str:
     return re.sub(r"[^\w.+-]+", "_", text).strip("_")
 
 
-def write_request(request: Request, out: Path) -> None:
-    """Notes what a folder is for."""
-    with writing_to(out):
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "study.json", asdict(request))
-
-
-def read_request(out: Path) -> Request | None:
-    """What a folder is for, if it holds a study."""
-    file = out / "study.json"
-    if not file.exists():
-        return None
-    try:
-        data = json.loads(file.read_text())
-        return Request(**{**data, "rows": tuple(data["rows"]), "tasks": tuple(data["tasks"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{file} is damaged: {error}") from None
-
-
-def state(run: Planned) -> State:
-    """Where a run stands; raises if its folder holds another one."""
-    if not (run.folder / "config.json").exists():
-        return State.TO_DO
-    record = runs.read_config(run.folder)
-    same = ("variant", "seeds", "evaluate_every", "evaluation_episodes")
-    wanted = {name: run.options[name] for name in same if name in run.options}
-    found = {**record.get("hyperparameters", {}), **record}
-    if "env" in run.options:
-        wanted["env_kwargs"] = run.options.get("env_kwargs", {})
-        found["env_kwargs"] = record.get("task", {}).get("kwargs", {})
-    for name, value in {**wanted, **_hyperparameters(run)}.items():
-        text = json.dumps(found.get(name))
-        if name in found and text != json.dumps(value):
-            raise InputError(
-                f"{run.folder} holds a run with {name}={text}, wanted is {json.dumps(value)}: "
-                "give --out another folder"
-            )
-    finished = runs.finished_steps(run.folder)
-    enough = finished is not None and finished >= int(run.options["steps"])
-    return State.DONE if enough else State.INTERRUPTED
-
-
-def _hyperparameters(run: Planned) -> dict[str, Any]:
-    """All of a run's."""
-    from td7.algorithms import algorithm
-    from td7.configs import with_values
-
-    chosen = algorithm(run.algorithm)
-    given = chosen.offline if "dataset" in run.options else {}
-    own = {**(given or {}), **run.options["set"], **variant(run.options["variant"]).settings}
-    config = with_values(chosen.config, own)
-    if "env" in run.options:
-        config = config.for_task(Task(run.options["env"]))
-    return asdict(config)
-
-
-def fraction(run: Planned) -> float:
-    """How much of a run its evaluations show to be done."""
-    try:
-        with (run.folder / "evaluations.csv").open() as file:
-            last: dict[str, int] = {}
-            for row in csv.reader(file):
-                if len(row) > 1 and row[1].isdecimal():
-                    last[row[0]] = max(last.get(row[0], 0), int(row[1]))
-    except OSError:
-        return 0.0
-    return min(1.0, sum(last.values()) / max(1, run.seed_steps))
-
-
 # -- how long ------------------------------------------------------------------------------------
 
 
@@ -252,7 +135,7 @@ def measured_rates(found: Iterable[Planned], at_once: int) -> dict[str, float]:
     seconds: dict[str, float] = {}
     steps: dict[str, float] = {}
     for run in found:
-        if (total := runs.total_seconds(run.folder)) is not None:
+        if (total := total_seconds(run.folder)) is not None:
             seconds[run.algorithm] = seconds.get(run.algorithm, 0.0) + total
             steps[run.algorithm] = steps.get(run.algorithm, 0.0) + run.seed_steps
     return {name: at_once * steps[name] / seconds[name] for name in steps if seconds[name] > 0}
@@ -273,3 +156,22 @@ def seconds_left(left: Mapping[Planned, float], rates: Mapping[str, float]) -> f
     if any(run.algorithm not in rates for run in left):
         return None
     return sum(part * run.seed_steps / rates[run.algorithm] for run, part in left.items())
+
+
+@dataclass
+class Standing:
+    """Where a study stands."""
+
+    runs: Sequence[Planned]
+    done: list[Planned]
+    failed: dict[str, str] = field(default_factory=dict)  # name: error
+    running: list[Planned] = field(default_factory=list)
+
+    def parts(self) -> dict[Planned, float]:
+        """How much of each run is still to be done."""
+        ended = {run.name for run in self.done} | set(self.failed)
+        left = [run for run in self.runs if run.name not in ended]
+        return {run: 1 - fraction(run) for run in left}
+
+    def seconds(self, usual: Mapping[str, float], at_once: int) -> float | None:
+        return seconds_left(self.parts(), {**usual, **measured_rates(self.done, at_once)})

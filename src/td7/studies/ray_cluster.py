@@ -20,8 +20,9 @@ from td7.errors import InputError, Stopped
 from td7.files import write
 from td7.processes import own_cores
 from td7.runs.folder import IN_USE
-from td7.studies.local import Standing, log_of, note, signals, start_process, stop, write_failures
-from td7.studies.plan import Planned, State, state
+from td7.studies.folder import Planned, State, log_of, state, write_failures
+from td7.studies.local import note, signals, start_process, stop
+from td7.studies.plan import Standing
 
 TOKEN = ".head"  # in the study's folder: a node that reads the same in it sees the same folder
 LOOK_EVERY = 0.2  # seconds
@@ -38,7 +39,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Came:
+class RemoteResult:
     """What a node gives back of a run."""
 
     status: int
@@ -99,7 +100,7 @@ def _ray() -> Any:
 
 def _take(ray: Any, ref: Any, run: Planned, log_folder: Path, standing: Standing) -> None:
     try:
-        came: Came = ray.get(ref)
+        came: RemoteResult = ray.get(ref)
     except ray.exceptions.RayError as error:  # its tries are used up
         standing.failed[run.name] = str(error).strip().splitlines()[0]
         return
@@ -127,7 +128,7 @@ def _unpack(packed: bytes, folder: Path) -> None:
 # -- on a node -----------------------------------------------------------------------------------
 
 
-def _train_there(run: Planned, out: str, token: str) -> Came:
+def _train_there(run: Planned, out: str, token: str) -> RemoteResult:
     """Trains or resumes, in the study's folder if it can be seen from here."""
     if _sees(Path(out), token):
         with tempfile.TemporaryDirectory() as logs:
@@ -145,11 +146,11 @@ def _sees(out: Path, token: str) -> bool:
         return False
 
 
-def _train(run: Planned, logs: Path) -> Came:
+def _train(run: Planned, logs: Path) -> RemoteResult:
     deadline = time.monotonic() + PATIENCE
     while True:
         if state(run) is State.DONE:  # a lost node had just finished it
-            return Came(0, b"", None)
+            return RemoteResult(0, b"", None)
         process = start_process(run, logs, own_cores())
         try:
             status = process.wait()
@@ -157,7 +158,7 @@ def _train(run: Planned, logs: Path) -> Came:
             stop([process])  # also where the task is cancelled
         log = log_of(run, logs).read_bytes()
         if status == 0 or IN_USE.encode() not in log or time.monotonic() > deadline:
-            return Came(status, log, None)
+            return RemoteResult(status, log, None)
         log_of(run, logs).unlink()
         time.sleep(1.0)
 

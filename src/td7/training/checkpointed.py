@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from td7.algorithms.checkpoints import CheckpointRule, Verdict, after_updates, assess
-from td7.engine.engine import Fetch
-from td7.rollouts.pool import EpisodeDone, EpisodeTask, EvaluationDone
-from td7.training.loop import Member, Training
+from td7.engine.cuda import Fetch
+from td7.rollouts.episodes import EpisodeDone, EpisodeTask, EvaluationDone
+from td7.training.loop import Training
+from td7.training.member import Member
 
 
-class AsynchronousTraining(Training):
+class CheckpointedTraining(Training):
     """Seeds do not wait for each other: while one plays its episode, the others train."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from td7.configs import number
 from td7.errors import InputError, one_of
+from td7.options import DEVICES
 from td7.processes import Script, own_cores
 from td7.types import RowLayout, Task, TaskSpec
 
 if TYPE_CHECKING:
-    from td7.algorithms.learner import LearnerConfig
-    from td7.training.loop import RunConfig
-
-DEVICES = ("auto", "cpu", "cuda")
+    from td7.algorithms.config import LearnerConfig
+    from td7.training.config import RunConfig
 CGROUPS = Path("/sys/fs/cgroup")  # Linux' control groups, version 2
 WORTH_THREADS = 4_000_000  # multiplications a product: below, threads wait more than they work
 MOST_WORKERS = 1_000  # more is a slip of the finger

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from td7.engine.engine import Fetch
-from td7.rollouts.vector import Live, can_spin, stepper
-from td7.training.loop import Member, RunConfig, Training
+from td7.engine.cuda import Fetch
+from td7.rollouts.vector import EpisodeState, can_spin, stepper
+from td7.training.config import RunConfig
+from td7.training.loop import Training
+from td7.training.member import Member
 from td7.types import Float32
 
 LOOK_EVERY = 50  # time steps between two looks at what evaluators have done
@@ -44,11 +46,11 @@ class LockstepTraining(Training):
             self.close()
             raise
 
-    def _live(self, m: int) -> Live:
+    def _live(self, m: int) -> EpisodeState:
         member, actions = self.members[m], self._actions[m]
         size = self.spec.action_dim
         begin = member.steps - len(actions)
-        return Live(
+        return EpisodeState(
             member.episodes,
             begin < self.config.online.random_steps,
             np.stack(actions) if actions else np.zeros((0, size), np.float32),

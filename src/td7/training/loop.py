@@ -4,13 +4,12 @@ The loops themselves are `asynchronous` (members with checkpoints, each on its o
 `lockstep` (members without, one time step and one update at a time) and `offline` (given data).
 """
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,158 +19,27 @@ import torch
 from torch import Tensor
 
 from td7.algorithms import algorithm
-from td7.algorithms.checkpoints import Assessment
-from td7.algorithms.learner import LearnerConfig, OnlineConfig
-from td7.configs import check, parse, with_values
-from td7.datasets.dataset import score
-from td7.engine.engine import MODES, Engine, Fetch
+from td7.datasets.scores import score
+from td7.engine.cuda import Fetch
+from td7.engine.engine import Engine
 from td7.engine.replay import Replay
-from td7.errors import EnvironmentFault, InputError, RunError, Stopped
+from td7.errors import EnvironmentFault, RunError, Stopped
 from td7.processes import on_signals
-from td7.rollouts.pool import EvaluationDone, EvaluationTask, executor
+from td7.rollouts.episodes import EvaluationDone, EvaluationTask
+from td7.rollouts.pool import executor
 from td7.runs import policies
-from td7.runs.folder import Keep, RunFolder, versions
-from td7.runs.listeners import EventFiles, Listener, ListenerFault, Told
+from td7.runs.folder import Keep, RunFolder
+from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
+from td7.runs.record import versions
 from td7.runs.snapshots import Snapshot, Snapshots
+from td7.training.config import RunConfig, check_same
+from td7.training.member import Member
 from td7.training.progress import MemberStatus, Progress, Status
-from td7.types import AnyFloat, Float64, RowLayout, Task, TaskSpec
+from td7.training.timing import Clock
+from td7.types import AnyFloat, Float64, RowLayout, TaskSpec
 
 TWICE = 0.3  # seconds between signals that are two
 WARM = 10  # updates of every seed, after which all that compiles or captures has
-
-
-PRECISIONS = ("float32", "float64")
-_POSITIVE = {"at_least": 1}
-
-
-@dataclass(frozen=True)
-class Given:
-    """Data to learn from."""
-
-    source: str  # a path, or Minari's id
-    rows: int
-    sha256: str  # of the rows
-    self_collected: bool  # by this package, not D4RL's or Minari's
-    mean_return: float | None = None  # of its complete episodes, if it has any
-    d4rl: str | None = None  # D4RL's name of the file, if it is one; None: nobody looked
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """Everything that decides a run's result, but for the versions of the software."""
-
-    algorithm: str
-    variant: str  # STUDY/LABEL that the hyperparameters come from, if any
-    task: Task
-    seeds: tuple[int, ...]
-    steps: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates, a seed
-    hyperparameters: LearnerConfig
-    evaluate_every: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates
-    evaluation_episodes: int = field(metadata=_POSITIVE)
-    metrics_every: int = field(metadata=_POSITIVE)  # updates
-    device: str = field(metadata={"choices": ("cpu", "cuda")})
-    replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # where its rows are
-    precision: str = field(metadata={"choices": PRECISIONS})
-    engine: str = field(metadata={"choices": MODES})  # how updates run; decides the last digits
-    threads: int = field(metadata=_POSITIVE)  # PyTorch's; they may, too
-    dataset: Given | None = None  # what it learns from; None: what it collects itself
-    # Steps between evaluated policies that are kept; 0: none are.
-    keep_policies: int = field(default=0, metadata={"at_least": 0})
-    processes: int = field(default=1, metadata=_POSITIVE)  # that seeds are divided among
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    @property
-    def online(self) -> OnlineConfig:
-        """The hyperparameters of an algorithm that collects its own data."""
-        if not isinstance(self.hyperparameters, OnlineConfig):
-            raise TypeError(f"{self.algorithm} cannot collect its own data")
-        return self.hyperparameters
-
-    @property
-    def counted(self) -> str:
-        """What a step is."""
-        return "updates" if self.dataset else "steps"
-
-    @property
-    def is_scored(self) -> bool:
-        """Whether returns have D4RL's score: of agents that learn from data, on tasks with one."""
-        return self.dataset is not None and score(self.task.id, []) is not None
-
-    @property
-    def replay_rows(self) -> int:
-        """A replay's size, a seed: a short run does not fill the capacity."""
-        if self.dataset:
-            return self.dataset.rows
-        return min(self.online.replay_capacity, self.steps)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
-        """What `to_json` gave; a field that is newer than the data has its default."""
-        task = Task(str(data["task"]["id"]), dict(data["task"]["kwargs"]))
-        config = algorithm(str(data["algorithm"])).config
-        values: dict[str, Any] = {
-            "task": task,
-            "seeds": tuple(parse("seeds", seed, int) for seed in data["seeds"]),
-            "hyperparameters": with_values(config, dict(data["hyperparameters"])).for_task(task),
-            "dataset": Given(**data["dataset"]) if data["dataset"] else None,
-        }
-        for f in fields(cls):
-            is_newer = f.name not in data and f.default is not MISSING
-            if f.name not in values and not is_newer:
-                kind: Any = f.type  # a class: annotations are no strings here
-                values[f.name] = parse(f.name, data[f.name], kind)
-        return cls(**values)
-
-
-@dataclass
-class Member:
-    """One seed's place in the protocol; the learner's side of it is in the stacked tensors."""
-
-    seed: int
-    steps: int = 0  # of its environment; with given data, updates
-    episodes: int = 0
-    owed: int = 0  # updates to run before the next episode
-    next_evaluation: int = 0  # the time step it is due at
-    evaluation: float | None = None  # mean return of the last one
-    evaluation_step: int = -1
-    assessment: Assessment = field(default_factory=Assessment)
-    learns: bool = False  # without checkpoints: an update after every time step from now on
-    # What follows is made anew on resume.
-    collecting: bool = False
-    finished: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        del data["collecting"], data["finished"]
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Member":
-        return cls(**{**data, "assessment": Assessment(**data["assessment"])})
-
-
-class Clock:
-    """Where the time went: seconds and times a phase; worker processes count their own seconds."""
-
-    def __init__(self) -> None:
-        phases = ("setup", "collect", "evaluate", "update", "snapshot", "learn", "total")
-        self.seconds = dict.fromkeys(phases, 0.0)
-        self.times = dict.fromkeys(phases, 0)
-
-    def add(self, phase: str, seconds: float, times: int = 1) -> None:
-        self.seconds[phase] += seconds
-        self.times[phase] += times
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self.add(name, time.perf_counter() - begin)
 
 
 class Training(ABC):
@@ -242,7 +110,7 @@ class Training(ABC):
                 events = EventFiles(path / "tensorboard", steps)
                 opened.callback(events.close)
                 self.folder.listen(events)
-            self._told = None if listener is None else Told(listener)
+            self._told = None if listener is None else ListenerQueue(listener)
             self._listened = 0.0  # seconds that it took
             if self._told is not None:
                 self.folder.listen(self._told)
@@ -623,23 +491,3 @@ class Training(ABC):
             self.executor.abandon()  # an episode may be long, and can be played again
 
         return on_signals(ask)
-
-
-def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "") -> None:
-    """Raises for the first field that another config would have; only `steps` may grow."""
-    for name in {**now, **saved}:
-        a, b = now.get(name), saved.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            check_same(a, b, f"{prefix}{name}.")
-        elif name == "steps" and not prefix:
-            if a < b:  # type: ignore[operator]  # both are whole numbers
-                raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
-        elif prefix == "dataset." and name != "sha256":
-            pass  # where the same rows are now, and what is known of them
-        elif name not in saved and prefix in ("", "hyperparameters."):
-            pass  # a field that is newer than the snapshot, and has its default
-        elif json.dumps(a) != json.dumps(b):
-            raise InputError(
-                f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}; "
-                "`td7 train` starts a run with others"
-            )

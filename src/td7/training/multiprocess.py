@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -29,13 +28,13 @@ from td7.datasets.dataset import Dataset
 from td7.errors import InputError, RunError, Stopped, one_line
 from td7.files import write_json
 from td7.processes import Script, Worker, death, end, on_signals, own_cores, start
+from td7.rollouts.registration import make_known
 from td7.runs.folder import RunFolder
-from td7.runs.listeners import EventFiles, Listener, ListenerFault, Told
+from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
 from td7.runs.snapshots import has_snapshot, part
-from td7.training.checkpointed import AsynchronousTraining
-from td7.training.lockstep import LockstepTraining
-from td7.training.loop import TWICE, RunConfig, Training
-from td7.training.offline import OfflineTraining
+from td7.training.config import RunConfig
+from td7.training.loop import TWICE, Training
+from td7.training.loops import loop_for
 from td7.training.progress import MemberStatus, Progress, Status
 from td7.types import TaskSpec
 
@@ -73,17 +72,7 @@ class Ended:
     is_finished: bool = False  # else it was stopped
 
 
-def training(config: RunConfig, dataset: Dataset | None) -> Callable[..., Any]:
-    """What trains a run."""
-    if config.processes > 1:
-        return partial(DividedTraining, dataset=dataset)
-    if dataset is not None:
-        return partial(OfflineTraining, dataset=dataset)
-    has_checkpoints = config.online.checkpoint_rule is not None
-    return AsynchronousTraining if has_checkpoints else LockstepTraining
-
-
-class DividedTraining:
+class MultiprocessTraining:
     """The owner of a run whose seeds train in processes of their own."""
 
     def __init__(
@@ -148,7 +137,7 @@ class DividedTraining:
                 events = EventFiles(path / "tensorboard", steps)
                 opened.callback(events.close)
                 self.folder.listen(events)
-            self._told = None if listener is None else Told(listener)
+            self._told = None if listener is None else ListenerQueue(listener)
             if self._told is not None:
                 self.folder.listen(self._told)
             self._opened = opened.pop_all()
@@ -458,8 +447,8 @@ def _learn(
     relay = Relay(connection)
     try:
         dataset = connection.recv()
-        script.make_known(config.task)
-        loop: Training = training(config, dataset)(
+        make_known(config.task, script)
+        loop: Training = loop_for(config, dataset)(
             config, spec, path, relay, workers=0, snapshot_every=snapshot_every
         )
         loop.can_be_hurried = False  # whoever hurries the owner has it end this process

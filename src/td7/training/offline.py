@@ -3,8 +3,9 @@
 from typing import Any
 
 from td7.datasets.dataset import Dataset
-from td7.engine.engine import Fetch
-from td7.training.loop import Member, Training
+from td7.engine.cuda import Fetch
+from td7.training.loop import Training
+from td7.training.member import Member
 
 
 class OfflineTraining(Training):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from td7.rollouts.environment import PAPER_TASKS
+from td7.types import PAPER_TASKS
 
 
 @dataclass(frozen=True)

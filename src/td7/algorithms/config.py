@@ -1,0 +1,90 @@
+"""What all configs of algorithms have."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
+from td7.configs import check, setting
+from td7.types import Task
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """What every algorithm has, whether it collects its data or is given them."""
+
+    discount: float = setting(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
+    batch_size: int = setting(256, "transitions an update", group="Common", at_least=1)
+    learning_rate: float = setting(3e-4, "Adam's, for every network", group="Optimiser", above=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def for_task(self, task: Task) -> Self:
+        """The same, where values that the paper has for each task stand for themselves."""
+        del task
+        return self
+
+
+ONLINE_GROUPS = ("Exploration", "Replay", "Policy checkpoints")  # of no use with given data
+
+
+@dataclass(frozen=True)
+class OnlineConfig(LearnerConfig):
+    """What the loops that collect data read of an algorithm's config."""
+
+    random_steps: int = setting(
+        25_000,
+        "time steps of uniformly random actions before training",
+        group="Exploration",
+        at_least=1,
+    )
+    replay_capacity: int = setting(
+        1_000_000, "transitions kept, a seed", group="Replay", at_least=1
+    )
+    checkpoints: str = setting(
+        "none",
+        "what an assessment's returns are judged by; none: an update after every time step",
+        group="Policy checkpoints",
+        choices=(*CRITERIA, "none"),
+    )
+    assessments_end_early: bool = setting(
+        True,
+        "an assessment ends once it is worse than the checkpoint (variable length)",
+        group="Policy checkpoints",
+    )
+    early_assessment_episodes: int = setting(
+        1, "episodes an assessment, early stage", group="Policy checkpoints", at_least=1
+    )
+    late_assessment_episodes: int = setting(
+        20, "episodes an assessment, late stage", group="Policy checkpoints", at_least=1
+    )
+    # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
+    early_updates: int = setting(
+        750_000, "updates after which the late stage starts", group="Policy checkpoints", at_least=0
+    )
+    criterion_reset_weight: float = setting(
+        0.9,
+        "factor on the checkpoint's performance when the late stage starts",
+        group="Policy checkpoints",
+        at_least=0,
+    )
+    test_policy: str = setting(
+        "checkpoint",
+        "what is evaluated, where there are checkpoints",
+        group="Policy checkpoints",
+        choices=("checkpoint", "current"),
+    )
+
+    @property
+    def checkpoint_rule(self) -> CheckpointRule | None:
+        """None: no checkpoints, an update after every time step."""
+        if self.checkpoints == "none":
+            return None
+        return CheckpointRule(
+            criterion=self.checkpoints,
+            ends_early=self.assessments_end_early,
+            early_episodes=self.early_assessment_episodes,
+            late_episodes=self.late_assessment_episodes,
+            early_updates=self.early_updates,
+            reset_weight=self.criterion_reset_weight,
+        )

@@ -1,0 +1,132 @@
+"""Minari's datasets as replay rows."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box
+
+from td7.datasets.dataset import (
+    Dataset,
+    booleans,
+    chosen_bounds,
+    finite_float32,
+    reading,
+    unit_actions,
+)
+from td7.errors import InputError, one_line
+from td7.rollouts.environment import ActionMap
+from td7.types import Float32, RowLayout
+
+# -- Minari's ------------------------------------------------------------------------------------
+
+
+def minari_root() -> Path:
+    """Where Minari keeps its local datasets."""
+    return Path(os.environ.get("MINARI_DATASETS_PATH", "~/.minari/datasets")).expanduser()
+
+
+def minari_folder(path: Path) -> Path | None:
+    """Where the data of a Minari dataset lies, given its folder or its id; None if it is none."""
+    places = (path, path / "data", minari_root() / path / "data")
+    return next((place for place in places if (place / "metadata.json").is_file()), None)
+
+
+def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
+    """Every row is kept: the next observation is there also where an episode was cut."""
+    try:
+        import minari
+
+        with reading(where):
+            data = minari.MinariDataset(folder)
+    except ImportError as error:
+        hint = "pip install 'td7[minari]'"
+        raise InputError(f"{where}: Minari's datasets need the extra `minari`: {hint}") from error
+    states = _flat_box(where, "observation", data.observation_space)
+    actions = _flat_box(where, "action", data.action_space)
+    layout = RowLayout(*states.shape, *actions.shape)
+    stated = ActionMap(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
+    bounds = chosen_bounds(where, bounds, stated, layout)
+    rows, returns, lengths = _minari_rows(where, data, layout)
+    action = rows[:, layout.state_dim :][:, : layout.action_dim]
+    action[:], clipped = unit_actions(where, action, bounds)
+    return Dataset(
+        source=where,
+        name=data.id,
+        task_id=data.env_spec.id if data.env_spec else "",
+        task_kwargs=_made_with(data.env_spec) if data.env_spec else None,
+        layout=layout,
+        bounds=bounds,
+        rows=rows,
+        returns=np.array(returns, np.float64),
+        lengths=np.array(lengths, np.int64),
+        self_collected=False,
+        warnings=tuple(clipped),
+    )
+
+
+def _made_with(spec: EnvSpec) -> dict[str, Any]:
+    """What a task was made with other than usual, but for how it is drawn."""
+    usual = gymnasium.registry.get(spec.id, EnvSpec(spec.id))
+    kwargs, steps = {**spec.kwargs, "render_mode": None}, spec.max_episode_steps
+    if steps not in (None, usual.max_episode_steps):
+        kwargs["max_episode_steps"] = steps
+    known = {**usual.kwargs, "render_mode": None}
+    return {name: value for name, value in kwargs.items() if (name, value) not in known.items()}
+
+
+def _minari_rows(
+    where: str, data: Any, layout: RowLayout
+) -> tuple[Float32, list[float], list[int]]:
+    """All rows, actions as they are, and the complete episodes' returns and lengths."""
+    parts, returns, lengths = [np.empty((0, layout.width), np.float32)], [], []
+    with reading(where):
+        episodes = iter(data.iterate_episodes())
+    for number in range(data.total_episodes):
+        here = f"{where}: episode {number}"
+        with reading(here):
+            rows, complete = _episode_rows(here, next(episodes), layout)
+        parts.append(rows)
+        if complete:
+            returns.append(float(rows[:, -2].sum(dtype=np.float64)))
+            lengths.append(len(rows))
+    rows = np.concatenate(parts)
+    if not len(rows):
+        raise InputError(f"{where}: observations has no rows; allowed: some")
+    if len(rows) != data.total_steps:  # Minari passes over the rest of an episode it reads in parts
+        raise InputError(f"{where}: its episodes have {len(rows)} rows, not {data.total_steps}")
+    return rows, returns, lengths
+
+
+def _episode_rows(where: str, episode: Any, layout: RowLayout) -> tuple[Float32, bool]:
+    """An episode's rows, actions as they are, and whether it ended or was cut."""
+    numbers, flags = {}, {}
+    for name in ("observations", "actions", "rewards"):
+        with reading(f"{where}: {name}"):
+            numbers[name] = finite_float32(where, name, getattr(episode, name))
+    for name in ("terminations", "truncations"):
+        with reading(f"{where}: {name}"):
+            flags[name] = booleans(where, name, np.asarray(getattr(episode, name)))
+    observations, actions, rewards = numbers.values()
+    terminations, truncations = flags.values()
+    n = len(actions)
+    for name, array, shape in (
+        ("observations", observations, (n + 1, layout.state_dim)),
+        ("actions", actions, (n, layout.action_dim)),
+        ("rewards", rewards, (n,)),
+        ("terminations", terminations, (n,)),
+        ("truncations", truncations, (n,)),
+    ):
+        if array.shape != shape:
+            raise InputError(f"{where}: {name} has the shape {array.shape}; allowed: {shape}")
+    parts = (observations[:-1], actions, observations[1:], rewards, ~terminations)
+    return np.column_stack(parts), bool((terminations | truncations)[-1:].any())
+
+
+def _flat_box(where: str, kind: str, space: Any) -> Box:
+    if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0]:
+        return space
+    raise InputError(f"{where}: the {kind} space is {one_line(space)}; allowed: a flat Box")

@@ -1,0 +1,131 @@
+"""An episode or an evaluation as a pure task: weights in, transitions or returns out.
+
+A task's result depends on the task alone, so it does not matter which process runs it, when,
+or how often.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from td7.networks.description import Network
+from td7.networks.numpy_actor import Actor
+from td7.rollouts.environment import Environment, own_words
+from td7.rollouts.evaluation import beginning, check_finite, evaluate
+from td7.rollouts.registration import make
+from td7.seeding import Stream, derived_seed, generator
+from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
+
+
+@dataclass(frozen=True)
+class EpisodeTask:
+    """Play training episode `episode` of `seed`, at most `limit` steps of it."""
+
+    seed: int
+    episode: int
+    limit: int
+    policy: AnyFloat | None  # flat weights; None plays uniformly random actions
+    exploration: Exploration
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, episode {self.episode}"
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """Play the evaluation of `seed` due at time step `step`."""
+
+    seed: int
+    step: int
+    episodes: int
+    policy: AnyFloat
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, evaluation at step {self.step}"
+
+
+@dataclass(frozen=True)
+class EpisodeDone:
+    task: EpisodeTask
+    episode: Episode
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EvaluationDone:
+    task: EvaluationTask
+    episodes: tuple[EvaluationEpisode, ...]
+    seconds: float
+    repeats: bool  # whether episodes follow from their reset seed and actions alone
+
+
+AnyTask = EpisodeTask | EvaluationTask
+Done = EpisodeDone | EvaluationDone
+
+
+class Player:
+    """Runs tasks: one environment for training episodes, another for evaluation."""
+
+    def __init__(self, task: Task, network: Network) -> None:
+        self._task = task
+        self._network = network
+        self._environments: dict[type, Environment] = {}
+
+    def run(self, task: AnyTask) -> Done:
+        environment = self._environments.get(type(task))
+        if environment is None:
+            environment = self._environments[type(task)] = make(self._task)
+        begin = time.perf_counter()
+        with own_words(str(task)):
+            if isinstance(task, EvaluationTask):
+                return self._evaluate(environment, task, begin)
+            episode = play(environment, self._network, task)
+            return EpisodeDone(task, episode, time.perf_counter() - begin)
+
+    def _evaluate(
+        self, environment: Environment, task: EvaluationTask, begin: float
+    ) -> EvaluationDone:
+        """And, the first time, whether an episode is the same again after others."""
+        actor = Actor(self._network, task.policy)
+        is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
+        before = beginning(environment, actor, seed) if is_first else []
+        returns = tuple(
+            evaluate(environment, actor, seed=task.seed, step=task.step, episodes=task.episodes)
+        )
+        repeats = not is_first or beginning(environment, actor, seed) == before
+        return EvaluationDone(task, returns, time.perf_counter() - begin, repeats)
+
+    def close(self) -> None:
+        for environment in self._environments.values():
+            environment.close()
+
+
+def play(environment: Environment, network: Network, task: EpisodeTask) -> Episode:
+    """One training episode; it depends only on (policy, seed, episode)."""
+    actor = None if task.policy is None else Actor(network, task.policy)
+    spec = environment.spec
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    reset_seed = derived_seed(task.seed, Stream.EPISODE_RESET, task.episode)
+    stream = Stream.RANDOM_ACTION if actor is None else Stream.EXPLORATION
+    random = generator(task.seed, stream, task.episode)
+
+    state = environment.reset(reset_seed)
+    check_finite(state, 0.0, f"{task}, reset")
+    rows: list[AnyFloat] = []
+    total, ended = 0.0, False
+    while not ended and len(rows) < task.limit:
+        if actor is None:
+            action: AnyFloat = random.uniform(-1.0, 1.0, spec.action_dim)
+        else:
+            noise = random.standard_normal(spec.action_dim)
+            action = actor.explore(state, noise, task.exploration)
+        # The row holds the action as the learner sees it, so the environment is given the same.
+        action = action.astype(np.float32)
+        next_state, reward, terminated, truncated = environment.step(action)
+        check_finite(next_state, reward, f"{task}, step {len(rows) + 1}")
+        rows.append(layout.row(state, action, next_state, reward, terminated))
+        total += reward
+        ended = terminated or truncated
+        state = next_state
+    return Episode(np.stack(rows), total, len(rows), ended)

@@ -1,0 +1,183 @@
+"""Task id → environment: the modules that register tasks, how a task is made and described."""
+
+import importlib.metadata
+import os
+import re
+import runpy
+import sys
+import warnings
+from contextlib import suppress
+from ctypes.util import find_library
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from td7.errors import InputError, UnknownTask, nearest, one_line, told, unknown
+from td7.processes import EndOfScript, Script, reading_script
+from td7.rollouts.environment import Environment
+from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
+
+_NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
+
+
+def make(task: Task, *, render: bool = False) -> Environment:
+    """A new environment; with `render`, one that draws frames."""
+    spec = _registered(task)
+    # Gymnasium's checker costs time at every step; what matters of it is checked in Environment.
+    options: dict[str, Any] = {"disable_env_checker": True, **task.kwargs}
+    if render:
+        options["render_mode"] = "rgb_array"
+    try:
+        with warnings.catch_warnings():
+            if render:  # Gymnasium warns of a task that draws no frames; the error below is enough
+                warnings.simplefilter("ignore")
+            # Given the spec instead of the id, Gymnasium does not warn that v4 has a successor.
+            env = gymnasium.make(spec, **options)
+    except _NOT_INSTALLED as error:
+        message = f"task {task.id!r} needs what is not installed: {one_line(error)}"
+        raise InputError(message) from error
+    # A task's constructor is foreign code: it may raise anything, or mean to exit.
+    except (Exception, SystemExit) as error:
+        if render:
+            make(task).close()  # a task that cannot be made at all says so itself
+            raise InputError(f"task {task.id!r} draws no frames: {_told(error)}") from error
+        given = f" with {one_line(task.kwargs)}" if task.kwargs else ""
+        message = f"task {task.id!r} cannot be made{given}: {_told(error)}"
+        raise InputError(message) from error
+    try:
+        # A task may also ignore the mode that it is asked for.
+        if render and not (_draws(env) and env.render_mode == "rgb_array"):
+            raise InputError(f"task {task.id!r} draws no frames: it has no 'rgb_array' render mode")
+        if render:
+            _draw_without_screen()
+        _restore_margins(spec, env)
+        return Environment(task, env)
+    except InputError:
+        env.close()
+        raise
+
+
+def _draw_without_screen() -> None:
+    """Has MuJoCo draw by EGL, or by OSMesa if only that is here, where its own way cannot work."""
+    said = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
+    if sys.platform == "linux" and not said:
+        only_osmesa = find_library("OSMesa") and not find_library("EGL")
+        os.environ["MUJOCO_GL"] = "osmesa" if only_osmesa else "egl"
+
+
+def can_draw(task: Task) -> bool:
+    """Whether it has frames to film."""
+    environment = make(task)
+    environment.close()
+    return _draws(environment.env)
+
+
+def _draws(env: gymnasium.Env[Any, Any]) -> bool:
+    return "rgb_array" in (env.metadata.get("render_modes") or ())
+
+
+def describe(task: Task) -> TaskSpec:
+    """What a learner must know of a task."""
+    environment = make(task)
+    environment.close()
+    return environment.spec
+
+
+def tasks() -> list[str]:
+    """The ids of Gymnasium's MuJoCo tasks, v4 and v5, that can be made here."""
+    return sorted(
+        id
+        for id, spec in gymnasium.registry.items()
+        # Gymnasium still lists Pusher-v4, but makes it only with MuJoCo 2.
+        if _mujoco_version(spec) in (4, 5) and id != "Pusher-v4"
+    )
+
+
+def register_from(module: str, named_by: str) -> None:
+    """Imports a user's module, which registers tasks; `named_by` begins the error's line."""
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # foreign code again
+        message = f"{named_by}: module {module!r} cannot be imported: {told(error)}"
+        # Not what the module itself imports, which is the user's to find.
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            message += " (it is looked for in the current folder, too)"
+        raise InputError(message) from error
+
+
+def _registered(task: Task) -> EnvSpec:
+    """Gymnasium's entry for a task, after importing the module its id may name."""
+    module, colon, id = task.id.rpartition(":")
+    if colon:
+        register_from(module, f"task {task.id!r}")
+    if id in gymnasium.registry:
+        return gymnasium.registry[id]
+    # Gymnasium also lists MuJoCo tasks that it cannot make any more (v2, v3): never suggest those.
+    current = tasks()
+    families = {without_version(other) for other in current}
+    others = (
+        other
+        for other in gymnasium.registry
+        if other not in PAPER_TASKS and (other in current or without_version(other) not in families)
+    )
+    known = [*PAPER_TASKS, *others]
+    siblings = sorted(other for other in known if without_version(other) == without_version(id))
+    if siblings:
+        what = unknown("task version", id, siblings)
+    else:
+        # Nor what cannot be trained, which only making it tells: the nearest one is made.
+        while (near := nearest(id, known)) and not _may_be_trained(near):
+            known.remove(near)
+        what = unknown("task", id, known, shown=len(PAPER_TASKS))
+    raise what if colon else UnknownTask(str(what))
+
+
+def _may_be_trained(id: str) -> bool:
+    """As far as can be told: what lacks a package may be."""
+    try:
+        make(Task(id)).close()
+    except InputError as error:
+        return isinstance(error.__cause__, _NOT_INSTALLED)
+    return True
+
+
+def _mujoco_version(spec: EnvSpec) -> int | None:
+    """4 or 5 for Gymnasium's own MuJoCo tasks, None for all others."""
+    match = re.match(r"gymnasium\.envs\.mujoco\.\w+_v(\d+):", str(spec.entry_point))
+    return int(match[1]) if match else None
+
+
+def _restore_margins(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> None:
+    """Give a v4 task the contact margins it had under the paper's MuJoCo."""
+    # Two geoms touch within a margin: the larger of theirs up to MuJoCo 3.4, the sum from 3.5 on,
+    # which makes Ant, Hopper and Humanoid other tasks under the same id. All geoms of a v4 model
+    # have the same margin, so the sum of halves is the old maximum.
+    if _mujoco_version(spec) != 4:
+        return
+    major, minor = map(int, importlib.metadata.version("mujoco").split(".")[:2])
+    if (major, minor) >= (3, 5):
+        base: Any = env.unwrapped  # a MujocoEnv, which has no types
+        base.model.geom_margin[:] *= 0.5
+
+
+def _told(error: BaseException) -> str:
+    """What kept Gymnasium from making a task, in one line."""
+    # Gymnasium wraps a constructor's TypeError and appends every option it has to the message.
+    if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
+        error = error.__context__
+    return told(error)
+
+
+def make_known(task: Task, script: Script) -> None:
+    """Registers the task in a worker as it is here, whatever it may be there without."""
+    try:
+        make(task).close()
+        is_known = True
+    except InputError:
+        is_known = False
+    if script.entry is not None:
+        gymnasium.registry[script.entry.id] = script.entry
+    elif script.path is not None and (script.must_run or not is_known):
+        with suppress(EndOfScript), reading_script():
+            runpy.run_path(script.path, run_name="__mp_main__")

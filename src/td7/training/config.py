@@ -1,0 +1,121 @@
+"""What decides the result of a run: options → RunConfig → config.json and back."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
+
+from td7.algorithms import algorithm
+from td7.algorithms.config import LearnerConfig, OnlineConfig
+from td7.configs import check, parse, with_values
+from td7.datasets.scores import score
+from td7.engine.engine import MODES
+from td7.errors import InputError
+from td7.types import Task
+
+PRECISIONS = ("float32", "float64")
+_POSITIVE = {"at_least": 1}
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """Data to learn from."""
+
+    source: str  # a path, or Minari's id
+    rows: int
+    sha256: str  # of the rows
+    self_collected: bool  # by this package, not D4RL's or Minari's
+    mean_return: float | None = None  # of its complete episodes, if it has any
+    d4rl: str | None = None  # D4RL's name of the file, if it is one; None: nobody looked
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run's result, but for the versions of the software."""
+
+    algorithm: str
+    variant: str  # STUDY/LABEL that the hyperparameters come from, if any
+    task: Task
+    seeds: tuple[int, ...]
+    steps: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates, a seed
+    hyperparameters: LearnerConfig
+    evaluate_every: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates
+    evaluation_episodes: int = field(metadata=_POSITIVE)
+    metrics_every: int = field(metadata=_POSITIVE)  # updates
+    device: str = field(metadata={"choices": ("cpu", "cuda")})
+    replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # where its rows are
+    precision: str = field(metadata={"choices": PRECISIONS})
+    engine: str = field(metadata={"choices": MODES})  # how updates run; decides the last digits
+    threads: int = field(metadata=_POSITIVE)  # PyTorch's; they may, too
+    dataset: DatasetRecord | None = None  # what it learns from; None: what it collects itself
+    # Steps between evaluated policies that are kept; 0: none are.
+    keep_policies: int = field(default=0, metadata={"at_least": 0})
+    processes: int = field(default=1, metadata=_POSITIVE)  # that seeds are divided among
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def online(self) -> OnlineConfig:
+        """The hyperparameters of an algorithm that collects its own data."""
+        if not isinstance(self.hyperparameters, OnlineConfig):
+            raise TypeError(f"{self.algorithm} cannot collect its own data")
+        return self.hyperparameters
+
+    @property
+    def counted(self) -> str:
+        """What a step is."""
+        return "updates" if self.dataset else "steps"
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether returns have D4RL's score: of agents that learn from data, on tasks with one."""
+        return self.dataset is not None and score(self.task.id, []) is not None
+
+    @property
+    def replay_rows(self) -> int:
+        """A replay's size, a seed: a short run does not fill the capacity."""
+        if self.dataset:
+            return self.dataset.rows
+        return min(self.online.replay_capacity, self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
+        """What `to_json` gave; a field that is newer than the data has its default."""
+        task = Task(str(data["task"]["id"]), dict(data["task"]["kwargs"]))
+        config = algorithm(str(data["algorithm"])).config
+        values: dict[str, Any] = {
+            "task": task,
+            "seeds": tuple(parse("seeds", seed, int) for seed in data["seeds"]),
+            "hyperparameters": with_values(config, dict(data["hyperparameters"])).for_task(task),
+            "dataset": DatasetRecord(**data["dataset"]) if data["dataset"] else None,
+        }
+        for f in fields(cls):
+            is_newer = f.name not in data and f.default is not MISSING
+            if f.name not in values and not is_newer:
+                kind: Any = f.type  # a class: annotations are no strings here
+                values[f.name] = parse(f.name, data[f.name], kind)
+        return cls(**values)
+
+
+def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "") -> None:
+    """Raises for the first field that another config would have; only `steps` may grow."""
+    for name in {**now, **saved}:
+        a, b = now.get(name), saved.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            check_same(a, b, f"{prefix}{name}.")
+        elif name == "steps" and not prefix:
+            if a < b:  # type: ignore[operator]  # both are whole numbers
+                raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
+        elif prefix == "dataset." and name != "sha256":
+            pass  # where the same rows are now, and what is known of them
+        elif name not in saved and prefix in ("", "hyperparameters."):
+            pass  # a field that is newer than the snapshot, and has its default
+        elif json.dumps(a) != json.dumps(b):
+            raise InputError(
+                f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}; "
+                "`td7 train` starts a run with others"
+            )
