@@ -15,7 +15,7 @@ from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.maximum_entropy import policy_network, sampled
 from td7.algorithms.sac import SACConfig
 from td7.algorithms.tqc import TQCConfig
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.errors import InputError
 from td7.networks.description import Layout
 from td7.networks.stacked import unflatten
@@ -128,7 +128,7 @@ def test_temperature_loss_by_hand() -> None:
 def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) -> None:
     """Two stacked members, each beside its own plain program, over hundreds of updates."""
     chosen = algorithm(name)
-    config = with_values(chosen.config, {**TINY, **settings})
+    config = build_config(chosen.config, {**TINY, **settings})
     learner: Any = chosen.learner(config, TASK, (0, 1), CPU, torch.float64)
     agents = [
         PlainAgent(

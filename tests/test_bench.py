@@ -10,7 +10,7 @@ import torch
 from torch._dynamo import config as dynamo
 from torch.utils.flop_counter import FlopCounterMode
 
-from td7 import processes
+from td7 import processes as processes_module
 from td7.algorithms import ALGORITHMS
 from td7.bench import peers
 from td7.bench import updates as updates_module
@@ -90,7 +90,7 @@ def test_processes_divide_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def start(target: Any, arguments: dict[str, Any]) -> list[Worker]:
         started.update(arguments)
-        return processes.start(target, arguments)
+        return processes_module.start_workers(target, arguments)
 
     monkeypatch.setattr(updates_module, "start", start)
     run = updates_module._processes("td3", "eager", CHEETAH, 3, 300)

@@ -29,7 +29,7 @@ from td7.bench import whole_runs as whole_runs_module
 from td7.bench.whole_runs import whole_run
 from td7.cli import main as main_module
 from td7.cli.main import main
-from td7.configs import described
+from td7.configs import describe_fields
 from td7.engine.engine import Engine
 from td7.errors import InputError, Stopped
 from td7.options import TrainOptions
@@ -619,7 +619,7 @@ def test_help_of_train_names_every_option_and_hyperparameter(
         for other in ALGORITHMS:
             assert other == algorithm.name or f"`td7 train {other} --help`" in out
         own = out.partition(f"hyperparameters of {algorithm.name}")[2]
-        for group, fields in described(algorithm.config).items():
+        for group, fields in describe_fields(algorithm.config).items():
             is_shown = algorithm.online or group not in ONLINE_GROUPS
             for name, _, doc in fields:
                 assert (f" {name}=" in own) == is_shown, name

@@ -15,8 +15,8 @@ import toys
 from td7 import files
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.studies.folder import Planned, Request, State, fraction, state
-from td7.studies.plan import Standing, plan
+from td7.studies.folder import PlannedRun, RunState, StudyRequest, fraction, state
+from td7.studies.plan import StudyStatus, plan
 from td7.studies.ray_cluster import RemoteResult, Share, _packed, _take, launch_on_ray
 from test_study import TINY, words
 
@@ -37,7 +37,7 @@ def cluster() -> Iterator[Any]:
     made.shutdown()  # type: ignore[no-untyped-call]
 
 
-def runs(out: Path, steps: int, *rows: str, **more: Any) -> list[Planned]:
+def runs(out: Path, steps: int, *rows: str, **more: Any) -> list[PlannedRun]:
     options = {
         "seeds": (0, 1),
         "evaluate_every": 20,
@@ -46,7 +46,7 @@ def runs(out: Path, steps: int, *rows: str, **more: Any) -> list[Planned]:
         "set": dict(word.split("=") for word in TINY),
         **more,
     }
-    return plan(Request("design", rows, ("toys:Point-v0",), steps, options), out, Path())
+    return plan(StudyRequest("design", rows, ("toys:Point-v0",), steps, options), out, Path())
 
 
 def test_a_lost_nodes_run_is_resumed_by_another(cluster: Any, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def _below(pid: int) -> set[int]:
     return found
 
 
-def _is_trained_by(run: Planned, pids: set[int]) -> bool:
+def _is_trained_by(run: PlannedRun, pids: set[int]) -> bool:
     for pid in pids:
         try:
             if str(run.folder) in Path(f"/proc/{pid}/cmdline").read_text():
@@ -113,7 +113,7 @@ def test_runs_are_brought_back_where_the_folder_is_not_shared(
     )
     standing = launch_on_ray(wanted, tmp_path / "study", cluster.address, SHARE, lambda _: None)
     (run,) = standing.done
-    assert state(run) is State.DONE
+    assert state(run) is RunState.DONE
     assert not (run.folder / "snapshot").exists()
     assert td7.Run(run.folder).evaluations["step"].max() == 60
     assert td7.load(run.folder, 0) is not None
@@ -132,11 +132,11 @@ def test_what_failed_elsewhere_does_not_replace_what_was_begun_here(
     (there / "from").write_text("there")
     came = RemoteResult(status, b"td7: a fault\n", _packed(there))
     (run.folder / "snapshot").mkdir(parents=True)
-    _take(ray, came, run, log_folder, Standing([run], []))
+    _take(ray, came, run, log_folder, StudyStatus([run], []))
     assert (run.folder / "snapshot").exists() == (status != 0)
     assert (run.folder / "from").exists() == (status == 0)
     shutil.rmtree(run.folder)
-    _take(ray, came, run, log_folder, Standing([run], []))
+    _take(ray, came, run, log_folder, StudyStatus([run], []))
     assert (run.folder / "from").exists()  # better than nothing
 
 

@@ -22,7 +22,7 @@ import toys
 from folders import SMALL, newest, results, words
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.cli.main import main
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.errors import InputError, RunError, Stopped
 from td7.files import Seal, write
 from td7.networks.numpy_actor import Actor
@@ -37,7 +37,7 @@ from td7.rollouts.episodes import (
     play,
 )
 from td7.rollouts.evaluation import beginning, evaluate
-from td7.rollouts.pool import Executor, InProcess, Pool, executor
+from td7.rollouts.pool import Executor, InProcess, Pool, make_executor
 from td7.rollouts.registration import describe, make
 from td7.runs import folder as folder_module
 from td7.seeding import Stream, derived_seed, generator
@@ -50,7 +50,7 @@ POINT = Task("toys:Point-v0")
 def learner(seeds: Sequence[int] = (0, 1)) -> TD7:
     import torch
 
-    config = with_values(TD7Config, SMALL)
+    config = build_config(TD7Config, SMALL)
     return TD7(config, describe(POINT), seeds, torch.device("cpu"), torch.float32)
 
 
@@ -268,7 +268,7 @@ def test_pending_are_those_that_are_not_taken_yet(pool: Pool) -> None:
 
 
 def test_no_workers_is_no_pool() -> None:
-    chosen = executor(POINT, NETWORK, 0)
+    chosen = make_executor(POINT, NETWORK, 0)
     assert isinstance(chosen, InProcess)
     chosen.close()
 
@@ -513,7 +513,7 @@ def test_a_task_that_cannot_be_made_again_is_one_line(
     workers: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One that a run has made already to look at it."""
-    chosen = executor(Task("toys:Point-v0", {"wheels": 4}), NETWORK, workers)
+    chosen = make_executor(Task("toys:Point-v0", {"wheels": 4}), NETWORK, workers)
     try:
         with pytest.raises(InputError, match=r"^task 'toys:Point-v0' cannot be made with"):
             collect(chosen, [episode()])

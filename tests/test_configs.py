@@ -20,7 +20,7 @@ from td7.algorithms import ALGORITHMS
 from td7.algorithms.config import ONLINE_GROUPS
 from td7.algorithms.td7 import LEARNING_TARGETS, TD7Config
 from td7.cli import main as main_module
-from td7.configs import described, named, parse, setting, with_values
+from td7.configs import build_config, describe_fields, parse, parse_settings, setting
 from td7.datasets.dataset import Dataset
 from td7.errors import InputError
 from td7.options import TrainOptions, parse_seeds
@@ -36,7 +36,7 @@ from td7.types import RowLayout, Task
 
 
 def from_words(cls: Any, words: Sequence[str]) -> Any:
-    return with_values(cls, named(words))
+    return build_config(cls, parse_settings(words))
 
 
 # -- words to values -----------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_settings() -> None:
     assert config == TD7Config(batch_size=128, discount=0.9, hidden_dim=100)
     assert from_words(TD7Config, "batch_size=128") == TD7Config(batch_size=128)  # a single one
     assert from_words(TD7Config, []) == TD7Config()
-    assert with_values(TD7Config, {"batch_size": 128}) == TD7Config(batch_size=128)
+    assert build_config(TD7Config, {"batch_size": 128}) == TD7Config(batch_size=128)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_every_field_has_a_range_a_doc_and_a_place(name: str) -> None:
             values: dict[str, Any] = {field: bad}
             with pytest.raises(InputError, match=rf"{field}={bad} must be|unknown {field} '{bad}'"):
                 config(**values)
-    groups = described(config)
+    groups = describe_fields(config)
     listed = [row for rows in groups.values() for row in rows]
     assert sorted(row[0] for row in listed) == sorted(fields)
     assert all(doc for _, _, doc in listed)
 
 
 def test_td7s_groups_come_before_the_common_ones() -> None:
-    groups = list(described(TD7Config))
+    groups = list(describe_fields(TD7Config))
     assert groups.index("SALE") < groups.index("LAP") < groups.index("Common")
 
 
@@ -167,7 +167,7 @@ def test_fields_are_listed_where_annotations_are_lazy() -> None:
         added: int = setting(1, "one more", group="Own")
 
     del Own.__annotations__
-    assert next(iter(described(Own).items())) == ("Own", [("added", 1, "one more")])
+    assert next(iter(describe_fields(Own).items())) == ("Own", [("added", 1, "one more")])
 
 
 def test_a_config_is_never_written_back() -> None:

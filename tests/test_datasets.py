@@ -25,7 +25,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from td7.datasets import download as fetching
-from td7.datasets.dataset import Dataset, other_task, summary
+from td7.datasets.dataset import Dataset, summary, task_mismatch
 from td7.datasets.hdf5 import write
 from td7.datasets.read import read
 from td7.datasets.scores import score
@@ -783,7 +783,7 @@ def test_data_of_another_task_are_told(
         write(path, **fields_of("..T"), attributes={"kind": "medium", **stamps})
     else:
         save(path, fields_of("..T"))
-    told = other_task(read(path), task)
+    told = task_mismatch(read(path), task)
     assert (told is not None) == is_other
 
 
@@ -791,7 +791,7 @@ def test_the_warning_names_both_tasks(tmp_path: Path) -> None:
     path = tmp_path / "a.hdf5"
     stamps = {"task": "Hopper-v4", "kind": "medium", "task_kwargs": json.dumps(SHORT)}
     write(path, **fields_of("..T"), attributes=stamps)
-    assert other_task(read(path), Task("Walker2d-v5")) == (
+    assert task_mismatch(read(path), Task("Walker2d-v5")) == (
         "its data are of Hopper-v4 with max_episode_steps=200, but it is evaluated on Walker2d-v5"
     )
 

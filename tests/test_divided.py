@@ -23,14 +23,14 @@ import torch
 import td7
 import toys
 from folders import SMALL, results, words
-from td7 import processes
+from td7 import processes as processes_module
 from td7.datasets.record import Source, record
 from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.runs.policies import kept_policies
-from td7.runs.snapshots import Snapshots, has_snapshot, parts
+from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
 from td7.training.loop import TWICE
 from td7.training.multiprocess import Ended, MultiprocessTraining, Ready, Relay, _learn
 from td7.training.resolve import run_config, train_options
@@ -195,7 +195,7 @@ td7.train(**values, set={settings!r}, listener=kill, quiet=True)
     said, complained = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert (said, complained) == ("", "")
-    assert all(has_snapshot(part) for part in parts(path))
+    assert all(has_snapshot(part) for part in process_folders(path))
     assert results(td7.resume(path, quiet=True).path) == results(divided.path)
 
 
@@ -225,7 +225,7 @@ def test_what_a_process_refuses_is_the_runs(tmp_path: Path, divided: td7.Run) ->
     path = tmp_path / "run"
     with pytest.raises(td7.Stopped):
         train(path, listener=Stops("signal"))
-    table = parts(path)[1] / "episodes.csv"
+    table = process_folders(path)[1] / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]))
     before = (path / "episodes.csv").read_bytes()
     with pytest.raises(InputError, match="has other rows than its snapshot knows of"):
@@ -283,7 +283,7 @@ def test_a_signal_to_all_is_one_wish(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with pytest.raises(td7.Stopped):
         train(path, steps=2000, set=LOCKSTEP, listener=SignalsAll())
-    assert all(has_snapshot(part) for part in parts(path))
+    assert all(has_snapshot(part) for part in process_folders(path))
     assert not (path / "error.txt").exists()
 
 
@@ -344,7 +344,7 @@ def test_those_that_wait_are_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(td7.Stopped):
         train(path, 3, engine="compiled", listener=stop)
     assert asked == ["evaluations"]
-    assert [has_snapshot(part) for part in parts(path)] == [True, False, False]
+    assert [has_snapshot(part) for part in process_folders(path)] == [True, False, False]
     assert not multiprocessing.active_children()
 
 
@@ -392,7 +392,7 @@ def test_what_cannot_be_written_at_the_start_is_told(tmp_path: Path, divided: td
     """Here, a folder in the place of a process's table."""
     path = tmp_path / "run"
     shutil.copytree(divided.path, path)
-    table = parts(path)[1] / "episodes.csv"
+    table = process_folders(path)[1] / "episodes.csv"
     table.unlink()
     table.mkdir()
     with pytest.raises(RunError, match=r"seeds 4: .*Is a directory"):
@@ -453,6 +453,6 @@ def test_starting_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SpawnProcess, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        processes.start(_learn, {"a": (), "b": ()})
+        processes_module.start_workers(_learn, {"a": (), "b": ()})
     assert len(started) == 1
     assert not multiprocessing.active_children()

@@ -547,8 +547,8 @@ def test_only_the_warning_about_the_version_is_silent(register: Register) -> Non
 
 def test_workers_load_no_torch() -> None:
     program = (
-        "import sys; from td7 import environments, types; "
-        "environments.make(types.Task('HalfCheetah-v4')).reset(0); "
+        "import sys; from td7 import types; from td7.rollouts import registration; "
+        "registration.make(types.Task('HalfCheetah-v4')).reset(0); "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

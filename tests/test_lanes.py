@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from td7.algorithms import algorithm
 from td7.algorithms.learner import Batch, Lanes, Learner, Turn
 from td7.algorithms.td7 import LEARNING_TARGETS
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.studies.rows import STUDIES
 from td7.types import Task, TaskSpec
 
@@ -152,7 +152,7 @@ ROWS |= {
 def learner_of(name: str) -> Learner:
     chosen, settings = algorithm(ROWS[name][0]), ROWS[name][1]
     small = {n: v for n, v in SMALL.items() if n in chosen.config.__dataclass_fields__}
-    config = with_values(chosen.config, {**small, **settings})
+    config = build_config(chosen.config, {**small, **settings})
     return chosen.learner(config, TASK, (0, 1), torch.device("cpu"), torch.float64)
 
 

@@ -16,7 +16,7 @@ import td7
 import toys
 from folders import SMALL, contents, differences, newest
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.errors import RunError
@@ -55,7 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plainly(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
     """The protocol as a loop of its own: act, step, store, update. (state, ends of episodes)"""
-    config = with_values(TD7Config, NONE)
+    config = build_config(TD7Config, NONE)
     environment = make(Task("toys:Point-v0"))
     spec = environment.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -150,7 +150,7 @@ def test_spinning_steppers_give_a_shared_core_away() -> None:
     os.sched_setaffinity(0, {min(cores)})
     try:
         live = EpisodeState(0, False, np.zeros((0, spec.action_dim), np.float32))
-        pool = vector_module.stepper(task, [0, 1], [live, live], spec, 2, spins=True)
+        pool = vector_module.make_stepper(task, [0, 1], [live, live], spec, 2, spins=True)
         pool.now()
         begin = time.process_time()
         for _ in range(steps):
@@ -230,7 +230,7 @@ def test_a_traceback_longer_than_a_pipe_arrives(spins: bool) -> None:
     task = Task("toys:Point-v0", {"fault": "long", "at": 1})
     spec = describe(task)
     live = EpisodeState(0, True, np.zeros((0, 2), np.float32))
-    steps = vector_module.stepper(task, [0], [live], spec, 1, spins=spins)
+    steps = vector_module.make_stepper(task, [0], [live], spec, 1, spins=spins)
     try:
         with pytest.raises(RunError, match="seed 0, episode 0: the environment raised") as caught:
             steps.step(steps.now().row[:, :2], [True])

@@ -19,7 +19,7 @@ from td7.report import figures as figures_module
 from td7.report import style as style_module
 from td7.studies import folder as folder_module
 from td7.studies import local as local_module
-from td7.studies.folder import Planned
+from td7.studies.folder import PlannedRun
 from td7.studies.rows import STUDIES, Row
 
 assert toys  # registers the tasks
@@ -157,7 +157,7 @@ def test_every_study_has_a_miniature() -> None:
 class Here:
     """A run of a study, made by its command in this process; it has ended once it has begun."""
 
-    def __init__(self, run: Planned, log_folder: Path, cores: set[int]) -> None:
+    def __init__(self, run: PlannedRun, log_folder: Path, cores: set[int]) -> None:
         del cores
         log = folder_module.log_of(run, log_folder).open("a")
         with log, redirect_stdout(log), redirect_stderr(log):

@@ -13,7 +13,7 @@ from ofe_reference import PlainTD3OFE, Settings
 from td7.algorithms import algorithm
 from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.errors import InputError
 from td7.networks import stacked as networks
 from td7.networks.description import Layout
@@ -31,7 +31,7 @@ SEEDS = (0, 1)
 
 def tiny(**settings: Any) -> Any:
     chosen = algorithm("td3+ofe")
-    config = with_values(chosen.config, {**TINY, **settings})
+    config = build_config(chosen.config, {**TINY, **settings})
     return chosen.learner(config, TASK, SEEDS, CPU, torch.float64)
 
 

@@ -15,7 +15,7 @@ from offline_reference import BY_HAND
 from td7.algorithms import algorithm, losses
 from td7.algorithms.iql import piece_returns
 from td7.algorithms.learner import Batch, Learner, Turn
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.networks.description import Layout
 from td7.networks.optimiser import cosine
 from td7.networks.stacked import apply, initial, orthogonal_start, unflatten
@@ -175,7 +175,7 @@ def reference(name: str, learner: Any, m: int, settings: dict[str, Any]) -> Any:
 
 def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
     chosen = algorithm(name)
-    config = with_values(chosen.config, {**TINY, **settings})
+    config = build_config(chosen.config, {**TINY, **settings})
     return chosen.learner(config, TASK, range(members), CPU, torch.float64)
 
 

@@ -26,7 +26,7 @@ from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.learner import Learner
 from td7.cli import terminal as terminal_module
 from td7.cli.main import main
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.datasets.hdf5 import write
 from td7.engine.cuda import Fetch
 from td7.engine.engine import Engine
@@ -144,7 +144,7 @@ def plainly(name: str, seed: int, fields: Fields) -> tuple[Learner, Replay]:
     rows = np.column_stack(columns)[~last_of_cut].astype(np.float32)
     layout = RowLayout(2, 2)
     chosen = algorithm(name)
-    config = with_values(chosen.config, {**CHANGED.get(name, {}), **TINY[name]})
+    config = build_config(chosen.config, {**CHANGED.get(name, {}), **TINY[name]})
     learner = chosen.learner(config, describe(Task(POINT)), [seed], CPU, torch.float64)
     replay = Replay(layout, len(rows), 1, CPU, torch.float64, shared=True)
     replay.fill(learner.prepared(rows, layout))

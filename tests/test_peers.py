@@ -21,7 +21,7 @@ import toys  # noqa: F401  # registers the tasks
 from td7.algorithms import algorithm, losses
 from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.maximum_entropy import sampled
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.networks.description import LOG_STD_BOUNDS, Network
 from td7.networks.numpy_actor import Actor
 from td7.options import TrainOptions
@@ -112,7 +112,7 @@ def make_peer(name: str, settings: dict[str, Any], seed: int) -> Any:
 def make_learner(name: str, settings: dict[str, Any], models: list[Any]) -> Any:
     """Member m has the weights, the target networks and the temperature of model m."""
     chosen = algorithm(name)
-    config = with_values(chosen.config, {**SHARED, **SMALL[name], **settings})
+    config = build_config(chosen.config, {**SHARED, **SMALL[name], **settings})
     learner: Any = chosen.learner(config, POINT, SEEDS, torch.device("cpu"), torch.float64)
     for m, model in enumerate(models):
         for own, theirs in pairs(learner, model, m):

@@ -26,7 +26,7 @@ from td7.algorithms.config import LearnerConfig
 from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.maximum_entropy import squashed
 from td7.bench import peers
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.networks.numpy_actor import Actor
 from td7.networks.stacked import Parameters
 from td7.types import RowLayout, Task, TaskSpec
@@ -136,7 +136,7 @@ def make_peer(name: str, settings: dict[str, Any], options: dict[str, Any], seed
 
 
 def make_config(name: str, settings: dict[str, Any]) -> LearnerConfig:
-    return with_values(algorithm(name).config, {**SHARED, **SMALL[name], **settings})
+    return build_config(algorithm(name).config, {**SHARED, **SMALL[name], **settings})
 
 
 def fields(name: str) -> dict[str, Any]:
@@ -769,7 +769,7 @@ def test_first_weights_of_d3rlpy_are_pytorchs(name: str) -> None:
     algo = CONFIGS[name]().create(device="cpu:0")
     algo.create_impl((TASK.state_dim,), TASK.action_dim)
     learner: Any = algorithm(name).learner(
-        with_values(algorithm(name).config, {"hidden_layers": 2} if name == "cql" else {}),
+        build_config(algorithm(name).config, {"hidden_layers": 2} if name == "cql" else {}),
         TASK,
         (0,),
         torch.device("cpu"),

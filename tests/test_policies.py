@@ -240,7 +240,7 @@ def test_the_policy_is_the_checkpoint(run: td7.Run) -> None:
 def test_loading_and_predicting_need_no_torch(run: td7.Run) -> None:
     program = """
 import sys
-from td7.policies import load
+from td7.runs.policies import load
 print(load(sys.argv[1], 2).predict([0.5, 0.5])[0].tolist(), 'torch' in sys.modules)
 """
     done = subprocess.run(

@@ -50,7 +50,7 @@ def test_values_of_the_offline_baselines_name_their_source(module: str) -> None:
     values = [
         (above, line)
         for above, line in pairwise(lines)
-        if re.match(r"[A-Z_]+(, [A-Z_]+)* = |    \w+: \w+ = hyper\(", line)
+        if re.match(r"[A-Z_]+(, [A-Z_]+)* = |    \w+: \w+ = setting\(", line)
     ]
     assert values
     assert [line for above, line in values if "  # " not in line and "# " not in above] == []

@@ -14,7 +14,7 @@ import td7
 import toys
 from td7.algorithms import algorithm
 from td7.cli.main import main
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.datasets.download import DATASETS
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
@@ -119,7 +119,7 @@ def test_the_extrapolation_study_has_each_row_with_both_buffers() -> None:
 
 
 def _config(row: Row) -> Any:
-    return with_values(algorithm(row.algorithm).config, row.settings)
+    return build_config(algorithm(row.algorithm).config, row.settings)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,7 +127,7 @@ def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
     """Field by field; the reference is the study's plain row of the same algorithm."""
     row, study = variant(name), STUDIES[name.partition("/")[0]]
     common = {k: v for k, v in row.settings.items() if k not in row.changes}
-    reference = with_values(algorithm(row.algorithm).config, common)
+    reference = build_config(algorithm(row.algorithm).config, common)
     config = _config(row)
     differing = {
         f.name
@@ -181,7 +181,7 @@ def build(
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
     tiny = {k: v for k, v in TINY_OF[row.algorithm].items() if k in _fields(chosen.config)}
-    config = with_values(chosen.config, {**settings_of(name), **tiny, **small, **changes})
+    config = build_config(chosen.config, {**settings_of(name), **tiny, **small, **changes})
     learner = chosen.learner(config, TASK, seeds, device, torch.float64)
     if name in STUDIES["offline"].names():
         replay = Replay(LAYOUT, 150, len(seeds), device, torch.float64, shared=True)

@@ -22,12 +22,12 @@ import td7
 import toys
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.processes import EndOfScript, own_cores
+from td7.processes import EndOfScript, available_cores
 from td7.report import write as write_module
 from td7.studies import folder as folder_module
 from td7.studies import local as local_module
 from td7.studies import plan as plan_module
-from td7.studies.folder import Planned, Request, State, fraction, state
+from td7.studies.folder import PlannedRun, RunState, StudyRequest, fraction, state
 from td7.studies.plan import plan, seconds_left
 from td7.studies.rows import STUDIES, study
 
@@ -125,7 +125,7 @@ def test_which_seeds_a_run_has(each: int, shares: list[tuple[int, ...]], tmp_pat
 def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
     given = request(set=dict(word.split("=") for word in TINY), steps=80)
     (run,) = plan(given, finished, Path())
-    assert state(run) is State.INTERRUPTED
+    assert state(run) is RunState.INTERRUPTED
     began_with = ["resume", str(run.folder), "--steps", "80"]
     assert local_module.words(run) == began_with
     run = replace(run, options={**run.options, "workers": "2"})  # as the study is given now
@@ -135,7 +135,7 @@ def test_a_longer_study_goes_on_with_its_runs(finished: Path) -> None:
 def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "own.hdf5"
     file.touch()
-    given = Request("offline", ("IQL",), (str(file),), 60, {"seeds": (0, 1), "set": {}})
+    given = StudyRequest("offline", ("IQL",), (str(file),), 60, {"seeds": (0, 1), "set": {}})
     (run,) = plan(given, tmp_path / "out", Path())
     run.folder.mkdir(parents=True)
     record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
@@ -172,7 +172,7 @@ def test_two_runs_have_two_folders(
 
 def test_an_error_is_that_of_the_last_try(tmp_path: Path) -> None:
     (run,) = plan(request(), tmp_path, Path())
-    standing = plan_module.Standing([run], [])
+    standing = plan_module.StudyStatus([run], [])
     log = folder_module.log_of(run, tmp_path)
     first = "$ td7 train\ntd7: the motor is on fire\n"
     log.write_text(f"{first}$ td7 resume\nhalf way\n")
@@ -372,9 +372,9 @@ def test_the_plan_of_agents_that_learn_from_data_is_in_updates(
     assert "steps" not in " ".join(header)
 
 
-def request(steps: int = 60, **options: Any) -> Request:
+def request(steps: int = 60, **options: Any) -> StudyRequest:
     given = {"seeds": (0, 1), "set": {}, **options}
-    return Request("design", ("TD3",), ("toys:Point-v0",), steps, given)
+    return StudyRequest("design", ("TD3",), ("toys:Point-v0",), steps, given)
 
 
 def test_how_long_it_takes() -> None:
@@ -407,9 +407,9 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     begin = time.process_time()
     tasks = tuple(f"Task{i}-v0" for i in range(20))
     options = {"seeds": tuple(range(10)), "set": {}}
-    found: list[Planned] = []
+    found: list[PlannedRun] = []
     for name in ("design", "ablation", "checkpoints"):
-        found += plan(Request(name, (), tasks, 1000, options), tmp_path / name, Path())
+        found += plan(StudyRequest(name, (), tasks, 1000, options), tmp_path / name, Path())
     assert len(found) > 1_000
     for i, run in enumerate(found):
         if i % 3 == 0:
@@ -419,7 +419,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
             (run.folder / "finished.json").write_text('{"steps": 1000}')
             (run.folder / "timings.csv").write_text("phase,seconds,times\ntotal,2.0,1\n")
     states = [state(run) for run in found]
-    assert states.count(State.DONE) == len(found[::3])
+    assert states.count(RunState.DONE) == len(found[::3])
     assert plan_module.measured_rates(found, 3)["td7"] == 15_000
     assert time.process_time() - begin < 5
 
@@ -432,7 +432,7 @@ def test_the_parents_signal_reaches_the_runs_once(
     monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("loaded between fork and exec"))
     (run,) = plan(request(), tmp_path, Path())
     (tmp_path / "logs").mkdir()
-    process = local_module.start_process(run, tmp_path / "logs", own_cores())
+    process = local_module.start_process(run, tmp_path / "logs", available_cores())
     try:
         assert os.getsid(process.pid) == process.pid
     finally:

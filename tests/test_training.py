@@ -20,7 +20,7 @@ import td7
 import toys
 from folders import SMALL, contents, differences, newest, results, rows
 from td7.algorithms.td7 import TD7, TD7Config
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.engine.engine import PRIORITIES, Engine
 from td7.errors import InputError, RunError
 from td7.report.read import read_run
@@ -65,7 +65,7 @@ def build(
         task=task,
         seeds=seeds,
         steps=steps,
-        hyperparameters=with_values(TD7Config, {**SMALL, **hyperparameters}),
+        hyperparameters=build_config(TD7Config, {**SMALL, **hyperparameters}),
         evaluate_every=evaluate_every,
         evaluation_episodes=evaluation_episodes,
         metrics_every=metrics_every,
@@ -75,7 +75,7 @@ def build(
         engine="eager",
         threads=1,
     )
-    folder_module.create(path, config.to_json())
+    folder_module.create_folder(path, config.to_json())
     return CheckpointedTraining(
         config, describe(task), path, QuietProgress(), workers=0, snapshot_every=0
     )
@@ -617,14 +617,14 @@ def test_without_a_terminal_progress_is_lines_on_stderr(
 
 def status(
     seconds: float = 10.0,
-    counted: str = "steps",
+    step_unit: str = "steps",
     learning: tuple[float, int] | None = (5.0, 100),
 ) -> Status:
     members = [
         MemberStatus(0, 50, 20, "training", 12.5, 3.0),
         MemberStatus(1, 100, 70, "finished", None, -np.inf),
     ]
-    return Status("td7 Toy", counted, 100, seconds, 50, learning, members)
+    return Status("td7 Toy", step_unit, 100, seconds, 50, learning, members)
 
 
 def test_status_by_hand() -> None:
@@ -674,9 +674,9 @@ def test_a_terminal_shows_a_table() -> None:
 def test_given_data_are_counted_in_updates() -> None:
     file = io.StringIO()
     progress = LiveProgress(Console(file=file, force_terminal=True, width=120))
-    progress.show(lambda: status(counted="updates"), final=True)
+    progress.show(lambda: status(step_unit="updates"), final=True)
     progress.close()
-    LineProgress(file).show(lambda: status(counted="updates"), final=True)
+    LineProgress(file).show(lambda: status(step_unit="updates"), final=True)
     assert "10 updates/s" in file.getvalue()
     assert "step" not in file.getvalue()
 

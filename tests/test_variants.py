@@ -9,7 +9,7 @@ from torch import Tensor
 
 from td7.algorithms import algorithm
 from td7.algorithms.learner import Batch, Learner, Turn
-from td7.configs import with_values
+from td7.configs import build_config
 from td7.networks.description import Layout
 from td7.networks.stacked import unflatten
 from td7.studies.rows import variant
@@ -91,7 +91,7 @@ def compare(name: str, **changes: Any) -> Learner:
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
     settings = {**settings_of(name), **TINY, **small, **changes}
-    config = with_values(chosen.config, settings)
+    config = build_config(chosen.config, settings)
     learner = chosen.learner(config, TASK, SEEDS, CPU, torch.float64)
     agents = [plain(learner, name, settings, m) for m in range(len(SEEDS))]
     for update, (batch, noise) in enumerate(batches(UPDATES), start=1):

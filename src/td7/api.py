@@ -10,9 +10,9 @@ import pandas as pd
 from td7.configs import number
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
-from td7.options import TrainOptions, parse_seeds, tell_options
+from td7.options import TrainOptions, document_options, parse_seeds
 from td7.processes import end_script
-from td7.rollouts.environment import own_words
+from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
 from td7.runs import policies
@@ -83,7 +83,7 @@ def train(algorithm: str = "", *, listener: Listener | None = None, **options: A
     return Run(start(train_options({"algorithm": algorithm, **options}), listener=listener))
 
 
-tell_options(train, TrainOptions, Run)
+document_options(train, TrainOptions, Run)
 
 
 def resume(
@@ -103,11 +103,11 @@ def resume(
     `dataset` tells where its data are now, if they were moved.
     `set` is for making sure: hyperparameters that differ from the run's are an error.
     """
-    from td7.training.start import go_on
+    from td7.training.start import continue_run
 
     end_script()
     how = {"workers": workers, "snapshot_every": snapshot_every}
-    done = go_on(
+    done = continue_run(
         Path(path), how, steps=steps, dataset=dataset, set=set, quiet=quiet, listener=listener
     )
     return Run(done)
@@ -145,7 +145,7 @@ def evaluate(
         record(found[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
     for s, policy in found.items():
-        with closing(make(policy.spec.task)) as player, own_words(f"seed {s}, evaluation"):
+        with closing(make(policy.spec.task)) as player, environment_faults(f"seed {s}, evaluation"):
             results = play(player, policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])

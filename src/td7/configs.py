@@ -35,7 +35,7 @@ _BREAKS: dict[str, Callable[[Any, float], bool]] = {
 }
 
 
-def check(config: Any) -> None:
+def check_fields(config: Any) -> None:
     """Raises for the first field outside its range."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
@@ -66,7 +66,7 @@ def number(name: str, value: Any, kind: type[Number], **limits: float) -> Number
     return found
 
 
-def words_of(option: str, given: Any) -> list[str]:
+def as_words(option: str, given: Any) -> list[str]:
     """Some words, or a single one."""
     words = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(word, str) for word in words):
@@ -74,10 +74,10 @@ def words_of(option: str, given: Any) -> list[str]:
     return words
 
 
-def named(settings: Sequence[str]) -> dict[str, str]:
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     """name: value of words such as `batch_size=128`."""
     values: dict[str, str] = {}
-    for word in words_of("--set", settings):
+    for word in as_words("--set", settings):
         name, equals, value = word.partition("=")
         if not equals:
             raise InputError(f"--set takes field=value, given {word!r}")
@@ -87,7 +87,7 @@ def named(settings: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def with_values(cls: type[Config], values: Mapping[str, Any]) -> Config:
+def build_config(cls: type[Config], values: Mapping[str, Any]) -> Config:
     """A config with these fields; strings are parsed to the field's type."""
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # a dataclass
@@ -99,9 +99,9 @@ def with_values(cls: type[Config], values: Mapping[str, Any]) -> Config:
     return cls(**parsed)
 
 
-def parse_as(cls: type, name: str, value: Any) -> Any:
+def parse_field(cls: type, name: str, value: Any) -> Any:
     """A field's value as the config `cls` would have it."""
-    return getattr(with_values(cls, {name: value}), name)
+    return getattr(build_config(cls, {name: value}), name)
 
 
 def parse(name: str, value: Any, kind: type) -> Any:
@@ -151,7 +151,7 @@ _KINDS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def described(cls: type) -> dict[str, list[tuple[str, Any, str]]]:
+def describe_fields(cls: type) -> dict[str, list[tuple[str, Any, str]]]:
     """group: (name, default, doc) of its fields; a class's own groups before its base's."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     # By their defaults: annotations are not among a class's names from Python 3.14 on.

@@ -83,7 +83,7 @@ def one_line(thing: object) -> str:
     return " ".join(str(thing).split()) or type(thing).__name__
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What a user's code raised, in one line: its type, the last line of theirs, its message."""
     lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
     own = [f" at {Path(file).name}:{line}" for file, line in lines if _is_users(Path(file))]

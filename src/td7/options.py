@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from td7.configs import check, parse, setting, words_of
+from td7.configs import as_words, check_fields, parse, setting
 from td7.errors import InputError, one_of, unknown
 from td7.types import Task
 
@@ -110,15 +110,15 @@ class TrainOptions:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
 
     @property
     def task(self) -> Task:
         """The one asked for; without an id, it is the data's own."""
-        return Task(self.env, environment_kwargs(self.env_kwargs))
+        return Task(self.env, parse_env_kwargs(self.env_kwargs))
 
 
-def tell_options(function: Any, options: type, result: type) -> None:
+def document_options(function: Any, options: type, result: type) -> None:
     """For help() and editors: arguments are the function's own and the fields of these options."""
     first, *fields = dataclasses.fields(options)
     given = inspect.Parameter(
@@ -187,12 +187,12 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def environment_kwargs(given: Any) -> dict[str, Any]:
+def parse_env_kwargs(given: Any) -> dict[str, Any]:
     """Words name=value, the value JSON where it can be read as such; or a mapping."""
     if isinstance(given, Mapping):
         return {str(name): _plain(str(name), value) for name, value in given.items()}
     kwargs: dict[str, Any] = {}
-    for word in words_of("--env-kwargs", given):
+    for word in as_words("--env-kwargs", given):
         name, equals, value = word.partition("=")
         if not equals:
             raise InputError(f"--env-kwargs takes name=value, given {word!r}")
@@ -275,7 +275,7 @@ class StudyOptions:
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
         one_of("device", self.device, DEVICES)
         if one_of("backend", self.backend, BACKENDS) == "ray":
             return

@@ -39,7 +39,7 @@ def on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
             signal.signal(s, own)
 
 
-def own_cores() -> set[int]:
+def available_cores() -> set[int]:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # only Linux has it
         return os.sched_getaffinity(0)
@@ -53,7 +53,7 @@ class Worker:
     task: Any = None  # what it is busy with
 
 
-def start(
+def start_workers(
     target: Callable[..., None],
     arguments: Mapping[str, tuple[Any, ...]],
     *,
@@ -73,19 +73,19 @@ def start(
                 process.start()
                 there.close()
     except BaseException:  # Ctrl-C may come in between
-        end([worker for worker in workers if worker.process.pid is not None])
+        end_workers([worker for worker in workers if worker.process.pid is not None])
         raise
     return workers
 
 
-def death(worker: Worker, doing: str) -> EnvironmentFault:
+def worker_death(worker: Worker, doing: str) -> EnvironmentFault:
     worker.process.join(timeout=5)
     code = worker.process.exitcode
     how = "is not answering" if code is None else f"died ({_exit_words(code)})"
     return EnvironmentFault(f"worker process {worker.process.name} {how} while {doing}")
 
 
-def end(workers: Sequence[Worker]) -> None:
+def end_workers(workers: Sequence[Worker]) -> None:
     for worker in workers:
         worker.connection.close()  # a worker ends when its pipe does
     for worker in workers:

@@ -16,7 +16,7 @@ from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
-from td7.errors import InputError, told, unknown
+from td7.errors import InputError, describe_error, unknown
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def algorithm(name: str) -> Algorithm:
         try:
             import_module(module)
         except Exception as error:  # foreign code
-            problem = f"module {module!r} cannot be imported: {told(error)}"
+            problem = f"module {module!r} cannot be imported: {describe_error(error)}"
             raise InputError(f"algorithm {name!r}: {problem}") from error
     if own not in ALGORITHMS:
         raise unknown("algorithm", own, ALGORITHMS)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
-from td7.configs import check, setting
+from td7.configs import check_fields, setting
 from td7.types import Task
 
 
@@ -17,7 +17,7 @@ class LearnerConfig:
     learning_rate: float = setting(3e-4, "Adam's, for every network", group="Optimiser", above=0)
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
 
     def for_task(self, task: Task) -> Self:
         """The same, where values that the paper has for each task stand for themselves."""

@@ -32,7 +32,7 @@ from td7.bench.plain_td7 import PlainTD7
 from td7.engine.engine import Engine
 from td7.engine.noise import NOISE_BLOCK
 from td7.engine.replay import Replay
-from td7.processes import Worker, death, end, start
+from td7.processes import Worker, end_workers, start_workers, worker_death
 from td7.runs.record import versions
 from td7.training.hardware import fast_processes
 from td7.types import Float32, RowLayout, TaskSpec
@@ -105,8 +105,8 @@ def measure(
             say(f"{name}, {mode}, {count} seed(s), {capacity:,} rows: ready")
         floor = ProductFloor(name, spec, data) if device == "cpu" else None
         times: dict[tuple[str, int], list[float]] = {key: [] for key in candidates}
-        end = time.perf_counter() + seconds * len(candidates)
-        while time.perf_counter() < end:
+        finish = time.perf_counter() + seconds * len(candidates)
+        while time.perf_counter() < finish:
             if floor is not None:
                 floor.run()
             for key, (run, _) in candidates.items():
@@ -266,7 +266,7 @@ def _processes(name: str, mode: str, spec: TaskSpec, count: int, rows: int) -> C
     processes = fast_processes(count)
     shares = {i: len(range(i, count, processes)) for i in range(processes)}
     given = {f"td7-bench-{i}": (name, mode, spec, share, rows) for i, share in shares.items()}
-    workers = start(_update_when_asked, given)
+    workers = start_workers(_update_when_asked, given)
 
     def run(among: Sequence[Worker] = workers) -> None:
         for worker in among:
@@ -275,9 +275,9 @@ def _processes(name: str, mode: str, spec: TaskSpec, count: int, rows: int) -> C
             try:
                 worker.connection.recv()
             except EOFError:
-                raise death(worker, "making updates") from None
+                raise worker_death(worker, "making updates") from None
 
-    weakref.finalize(run, end, workers)
+    weakref.finalize(run, end_workers, workers)
     run(workers[:1])  # what it compiles, the others find compiled
     return run
 

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from td7.api import evaluate
     from td7.cli.terminal import returns
     from td7.configs import parse
-    from td7.report.result import origin
+    from td7.report.result import data_origin
     from td7.runs.record import folder_of, read_config
 
     episodes = evaluate(
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
     given = read_config(folder_of(Path(options.dir))[0]).get("dataset")
-    new_console().print(returns(episodes, origin(given)[1] if given else ""))
+    new_console().print(returns(episodes, data_origin(given)[1] if given else ""))
     if options.video:
         print(f"video: {options.video}")
     return 0

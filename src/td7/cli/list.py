@@ -39,7 +39,7 @@ def _list_studies(name: str | None) -> None:
         return
     chosen = study(name)
     where = ", ".join(chosen.datasets or chosen.tasks)
-    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} {chosen.counted} of {where}")
+    print(f"{chosen.title} ({chosen.where}): {chosen.steps:,} {chosen.step_unit} of {where}")
     labels, names = (
         2 + max(len(getattr(row, word)) for row in chosen.rows.values())
         for word in ("label", "algorithm")

@@ -30,16 +30,16 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from td7.errors import Stopped
-    from td7.studies.run import carry_out, planned, study_options
+    from td7.studies.run import make_plan, run_study, study_options
 
     values = {n: v for n, v in vars(options).items() if n not in ("command", "dry_run")}
-    plan = planned(study_options(values))
+    plan = make_plan(study_options(values))
     if options.dry_run or not options.quiet:
         _show_plan(plan)
     if options.dry_run:
         return 0
     try:
-        standing = carry_out(plan)
+        standing = run_study(plan)
     except Stopped as stop:
         return failed(f"{stop}; the same command goes on", 128 + stop.signum)
     out = plan.options.folder

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from td7.datasets.scores import score
-from td7.report.result import D4RL, D4RL_SCORE, per_seed
+from td7.report.result import D4RL, D4RL_SCORE, seed_means
 from td7.statistics import Sample
-from td7.studies.folder import Planned, State
+from td7.studies.folder import PlannedRun, RunState
 
 
 def score_heading(data: str) -> str:
@@ -32,7 +32,7 @@ def summary(
     `scored`: the task whose D4RL score is told, too, of data that come from `data`. `step`: what
     one is called.
     """
-    curves = per_seed(evaluations)
+    curves = seed_means(evaluations)
     has_score = score(scored, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     table.add_column("seed", justify="right")
@@ -114,20 +114,20 @@ def dataset_table(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def plan_table(states: Mapping[Planned, State]) -> Table:
+def plan_table(states: Mapping[PlannedRun, RunState]) -> Table:
     """A study's rows, and on how many tasks each is done."""
     table = Table(title="the plan", title_justify="left")
     counted = "updates" if any("dataset" in run.options for run in states) else "steps"
     for column in ("row", "algorithm", counted, "seeds"):
         table.add_column(column, justify="right" if column in (counted, "seeds") else "left")
-    for wanted in State:
+    for wanted in RunState:
         table.add_column(wanted.value)
     for label in dict.fromkeys(run.label for run in states):
         own = {run: found for run, found in states.items() if run.label == label}
         first = next(iter(own))
         places = [
             ", ".join(run.where for run, found in own.items() if found is wanted)
-            for wanted in State
+            for wanted in RunState
         ]
         sizes = (f"{first.options['steps']:,}", str(len(first.options["seeds"])))
         table.add_row(label, first.algorithm, *sizes, *places)

@@ -47,11 +47,11 @@ def hyperparameter_help(name: str) -> str:
     """Every hyperparameter of an algorithm, grouped by where the idea comes from."""
     from td7.algorithms import ALGORITHMS
     from td7.algorithms.config import ONLINE_GROUPS
-    from td7.configs import described
+    from td7.configs import describe_fields
 
     chosen = ALGORITHMS[name]
     lines = [f"hyperparameters of {name}, for --set:"]
-    for group, fields in described(chosen.config).items():
+    for group, fields in describe_fields(chosen.config).items():
         if group in ONLINE_GROUPS and not chosen.online:
             continue  # they are refused
         lines.append(f"  {group}")
@@ -60,12 +60,13 @@ def hyperparameter_help(name: str) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
+    from td7.api import Run
     from td7.training.resolve import train_options
     from td7.training.start import start
 
     values = {name: value for name, value in vars(options).items() if name != "command"}
     chosen = train_options(values)
-    return finish_training(lambda: start(chosen), quiet=chosen.quiet)
+    return finish_training(lambda: Run(start(chosen)), quiet=chosen.quiet)
 
 
 def finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
@@ -73,7 +74,7 @@ def finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     from td7.cli.terminal import summary
     from td7.errors import Stopped
     from td7.report.curves import learning_curve
-    from td7.report.result import origin
+    from td7.report.result import data_origin
     from td7.rollouts.registration import can_draw
     from td7.types import Task
 
@@ -89,7 +90,7 @@ def finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     learning_curve(run.evaluations, title, counted).savefig(picture, dpi=150)
     if not quiet:
         console = new_console()
-        names = {"scored": task, "data": origin(given)[1], "step": "update"} if given else {}
+        names = {"scored": task, "data": data_origin(given)[1], "step": "update"} if given else {}
         console.print(summary(run.evaluations, **names))
         shown = {"learning curve": str(picture), "all files": str(run.path)}
         if can_draw(Task(task, run.config["task"]["kwargs"])):

@@ -43,7 +43,7 @@ class Dataset:
     left_out: int = 0  # rows of the source that are not learned from
 
 
-def other_task(dataset: Dataset, task: Task) -> str | None:
+def task_mismatch(dataset: Dataset, task: Task) -> str | None:
     """A warning, if the data say that they are of another task than this one."""
     own = Task(dataset.task_id, dict(dataset.task_kwargs or {}))
     # A name of D4RL's tells no version, nor how its task was made.

@@ -15,10 +15,10 @@ from td7.errors import InputError, one_line, unknown
 from td7.files import check_writable
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeDone, EpisodeTask
-from td7.rollouts.pool import executor
+from td7.rollouts.pool import make_executor
 from td7.runs import policies
 from td7.runs.record import read_config
-from td7.runs.snapshots import ROWS, Snapshots, parts
+from td7.runs.snapshots import ROWS, Snapshots, process_folders
 from td7.types import Episode, Float32, RowLayout
 
 FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no training did
@@ -152,9 +152,9 @@ class Source:
 
         `before` and `after` are rows of another policy, for the report.
         """
-        players = executor(policy.spec.task, policy.network, self.workers, self._say)
+        players = make_executor(policy.spec.task, policy.network, self.workers, self._say)
         try:
-            parts: list[Float32] = []
+            process_folders: list[Float32] = []
             ends: list[int] = []
             cuts: list[int] = []
             total, number = 0, first
@@ -173,14 +173,14 @@ class Source:
                     part = finished[i].rows[: rows - total]
                     if len(part):
                         total += len(part)
-                        parts.append(part)
+                        process_folders.append(part)
                         is_whole = finished[i].finished and len(part) == finished[i].length
                         (ends if is_whole else cuts).append(total - 1)
                 number = batch[-1] + 1
                 self.report(before + total, before + rows + after)
         finally:
             players.close()
-        return Recorded(np.concatenate(parts), tuple(ends), tuple(cuts))
+        return Recorded(np.concatenate(process_folders), tuple(ends), tuple(cuts))
 
     def _tell(self, text: str) -> None:
         self.told.append(text)
@@ -225,7 +225,7 @@ class Source:
         """What the run did, from its first step on, as its last snapshot holds it."""
         if read_config(self.run).get("dataset"):
             raise InputError(f"{self.run} learned from given data and collected none")
-        for folder in parts(self.run):
+        for folder in process_folders(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)
             snapshot = snapshots.load()
             if snapshot is not None and self.seed in snapshot.members["seeds"]:

@@ -159,7 +159,7 @@ def _differentiated(
         total = results[0].sum()
 
     def backward() -> Parameters:
-        # A batch norm's running mean and variance are not parameter_group: their gradient is 0.
+        # A batch norm's running mean and variance are not trained: their gradient is 0.
         found = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
         return dict(zip(tracked, found, strict=True))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from td7.report.result import Result, known, per_seed, places, suites
+from td7.report.result import Result, known, places, seed_means, suites
 from td7.report.style import (
     Style,
     columns_of,
@@ -60,7 +60,7 @@ def curves(study: str, results: Sequence[Result], window: int, *, by_time: bool 
     for i, (one, place) in enumerate(zip(axes, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
         highest = max(r.last or 0 for r in own)
-        unit = 1.0 if by_time else step_unit(one, highest, own[0].counted)
+        unit = 1.0 if by_time else step_unit(one, highest, own[0].step_unit)
         if by_time:
             one.set_xlabel("minutes, all seeds together", fontsize=8)
         for result in own:
@@ -82,7 +82,7 @@ def curves(study: str, results: Sequence[Result], window: int, *, by_time: bool 
 
 def learning_curve(evaluations: pd.DataFrame, title: str, counted: str) -> Any:
     """Of a single run: every seed's evaluations, their mean and the paper's interval."""
-    by_seed = per_seed(evaluations)
+    by_seed = seed_means(evaluations)
     figure = new_figure(7, 4.2)
     axes = figure.add_subplot()
     plain_axes(axes)
@@ -117,7 +117,7 @@ def seed_curves(study: str, results: Sequence[Result], window: int) -> Any | Non
     figure, axes = panels(len(places(shown)))
     for one, place in zip(axes, places(shown), strict=True):
         own = [r for r in shown if r.place == place]
-        unit = step_unit(one, max(r.last or 0 for r in own), own[0].counted)
+        unit = step_unit(one, max(r.last or 0 for r in own), own[0].step_unit)
         for result in own:
             if result.curves is None:
                 continue
@@ -209,7 +209,7 @@ def extrapolation(study: str, results: Sequence[Result], window: int) -> Any | N
             (low, result.values, "value estimate"),
         ):
             plain_axes(axes)
-            unit = step_unit(axes, float(result.last or 0), result.counted)
+            unit = step_unit(axes, float(result.last or 0), result.step_unit)
             for row in values:
                 axes.plot(np.array(result.curves.steps) / unit, row, **look, **dot_look(row))
             if column == 0:

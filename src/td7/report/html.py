@@ -102,7 +102,7 @@ def _line(result: Result, curves: Aligned) -> dict[str, Any]:
         "place": result.place,
         "title": result.title,
         "quantity": result.quantity,
-        "counted": result.counted,
+        "counted": result.step_unit,
         "colour": look.colour,
         "dashes": look.dashes,
         "seeds": curves.seeds,

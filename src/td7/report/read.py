@@ -23,17 +23,17 @@ from td7.report.result import (
     VIDEOS,
     Findings,
     Result,
+    data_origin,
     known,
     machine_of,
     named_seeds,
-    origin,
     paper_name,
     with_kwargs,
 )
 from td7.runs.folder import EVALUATIONS
 from td7.runs.record import finished_steps, read_config
 from td7.statistics import Aligned, common
-from td7.studies.folder import Request, failures, read_request
+from td7.studies.folder import StudyRequest, read_failures, read_request
 from td7.studies.rows import Study
 from td7.types import Task
 
@@ -98,7 +98,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
     if request is None:
         return []
     begun = {(r.label, r.asked): r for r in results if out in r.folder.parents}
-    failed = failures(out)
+    failed = read_failures(out)
     lines = [f"{request.name}: {name} failed: {error}" for name, error in failed.items()]
     chosen = known(request.name)
     for label, row in chosen.rows.items():
@@ -111,7 +111,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
                 continue
             steps = request.steps or chosen.steps
             if result.finished and result.steps < steps:
-                done = f"{result.steps:,} of the {steps:,} {chosen.counted} asked for"
+                done = f"{result.steps:,} of the {steps:,} {chosen.step_unit} asked for"
                 lines.append(f"{result.name}: {done}")
             lacking = sorted(set(request.options.get("seeds", ())) - set(result.seeds))
             unsaid = sorted(set(lacking) - set(result.config["seeds"]))  # those are told of it
@@ -120,7 +120,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def _asked(request: Request, chosen: Study) -> list[str]:
+def _asked(request: StudyRequest, chosen: Study) -> list[str]:
     given = request.tasks or chosen.datasets or chosen.tasks
     own = chosen.datasets and request.tasks
     return [Path(name).stem if own and name not in DATASETS else name for name in given]
@@ -140,7 +140,7 @@ def read_run(folder: Path) -> Result:
         if min(steps, every) < 1:
             raise ValueError(f"steps {steps}, evaluate_every {every}")
         study, label, changed = _row(config)
-        asked, data = origin(given) if given else (task.id, "")
+        asked, data = data_origin(given) if given else (task.id, "")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
     notes = [f"differs from its row: {', '.join(changed)}"] if changed else []
@@ -233,11 +233,11 @@ def _defaults(
     name: str, own: tuple[tuple[str, Any], ...], offline: bool, task: str
 ) -> dict[str, Any]:
     from td7.algorithms import algorithm
-    from td7.configs import with_values
+    from td7.configs import build_config
 
     chosen = algorithm(name)
     extra = dict(chosen.offline or {}) if offline else {}
-    return vars(with_values(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
+    return vars(build_config(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 
 
 def _curves(

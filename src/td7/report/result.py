@@ -83,7 +83,7 @@ class Result:
         return float(mean if scored is None else scored)
 
     @property
-    def counted(self) -> str:
+    def step_unit(self) -> str:
         """What a step is."""
         return "updates" if self.data else "time steps"
 
@@ -153,7 +153,7 @@ def paper_name(study: str, algorithm: str) -> str:
     return names.get(own, own.upper())
 
 
-def origin(given: Mapping[str, Any]) -> tuple[str, str]:
+def data_origin(given: Mapping[str, Any]) -> tuple[str, str]:
     """A dataset's name, and where it comes from: as the run says, and by the name of its file."""
     if given.get("d4rl"):
         return str(given["d4rl"]), D4RL
@@ -170,7 +170,7 @@ def origin(given: Mapping[str, Any]) -> tuple[str, str]:
     return source if not path.is_absolute() else path.name, MINARI
 
 
-def per_seed(evaluations: pd.DataFrame) -> pd.DataFrame:
+def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
     """The mean return of every evaluation: a row a step, a column a seed."""
     return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
 

@@ -178,7 +178,7 @@ def _from_mujoco(error: Exception) -> bool:
 
 
 @contextmanager
-def own_words(where: str) -> Iterator[None]:
+def environment_faults(where: str) -> Iterator[None]:
     """Whatever an environment raises, as one line that says where, with the traceback beside it.
 
     `sys.exit` is no better a way to end someone else's run; only KeyboardInterrupt and

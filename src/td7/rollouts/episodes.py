@@ -11,7 +11,7 @@ import numpy as np
 
 from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
-from td7.rollouts.environment import Environment, own_words
+from td7.rollouts.environment import Environment, environment_faults
 from td7.rollouts.evaluation import beginning, check_finite, evaluate
 from td7.rollouts.registration import make
 from td7.seeding import Stream, derived_seed, generator
@@ -77,7 +77,7 @@ class Player:
         if environment is None:
             environment = self._environments[type(task)] = make(self._task)
         begin = time.perf_counter()
-        with own_words(str(task)):
+        with environment_faults(str(task)):
             if isinstance(task, EvaluationTask):
                 return self._evaluate(environment, task, begin)
             episode = play(environment, self._network, task)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from td7.errors import InputError, RunError
 from td7.networks.description import Network
-from td7.processes import Script, Worker, death, end, start
+from td7.processes import Script, Worker, end_workers, start_workers, worker_death
 from td7.rollouts.episodes import AnyTask, Done, EpisodeTask, EvaluationTask, Player
 from td7.rollouts.registration import make_known
 from td7.types import Task
@@ -100,9 +100,9 @@ class Pool:
         self._evaluations: deque[AnyTask] = deque()
         self._given = (task, network, Script.current(task))
         names = [f"td7-worker-{i}" for i in range(workers)]
-        self._workers = start(_work, dict.fromkeys(names, self._given))
+        self._workers = start_workers(_work, dict.fromkeys(names, self._given))
         # At the latest when Python ends; it would only send SIGTERM, and wait for ever.
-        self._end = Finalize(self, end, (self._workers,), exitpriority=0)
+        self._end = Finalize(self, end_workers, (self._workers,), exitpriority=0)
 
     def submit(self, task: AnyTask) -> None:
         self._plays |= isinstance(task, EpisodeTask)
@@ -152,7 +152,7 @@ class Pool:
     def _replace(self, worker: Worker) -> None:
         """Of the same task only once: it may be what workers die of."""
         doing = "idle" if worker.task is None else f"busy with {worker.task}"
-        fault = death(worker, doing)
+        fault = worker_death(worker, doing)
         if doing in self._lost:
             self._fault = fault
             return
@@ -161,8 +161,8 @@ class Pool:
         if worker.task is not None:
             self._queue(worker.task).appendleft(worker.task)
         place, name = self._workers.index(worker), worker.process.name
-        end([worker])
-        self._workers[place : place + 1] = start(_work, {name: self._given})
+        end_workers([worker])
+        self._workers[place : place + 1] = start_workers(_work, {name: self._given})
 
     @property
     def pending(self) -> tuple[AnyTask, ...]:
@@ -192,7 +192,7 @@ def _work(connection: Connection, task: Task, network: Network, script: Script) 
         player.close()
 
 
-def executor(
+def make_executor(
     task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
 ) -> Executor:
     """Worker processes, or none at all for 0; `warn` is told of those that die."""

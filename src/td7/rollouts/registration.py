@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from td7.errors import InputError, UnknownTask, nearest, one_line, told, unknown
+from td7.errors import InputError, UnknownTask, describe_error, nearest, one_line, unknown
 from td7.processes import EndOfScript, Script, reading_script
 from td7.rollouts.environment import Environment
 from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
@@ -99,7 +99,7 @@ def register_from(module: str, named_by: str) -> None:
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:  # foreign code again
-        message = f"{named_by}: module {module!r} cannot be imported: {told(error)}"
+        message = f"{named_by}: module {module!r} cannot be imported: {describe_error(error)}"
         # Not what the module itself imports, which is the user's to find.
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             message += " (it is looked for in the current folder, too)"
@@ -166,7 +166,7 @@ def _told(error: BaseException) -> str:
     # Gymnasium wraps a constructor's TypeError and appends every option it has to the message.
     if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
         error = error.__context__
-    return told(error)
+    return describe_error(error)
 
 
 def make_known(task: Task, script: Script) -> None:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7.errors import InputError, RunError
-from td7.processes import Script, Worker, death, end, own_cores, start
-from td7.rollouts.environment import own_words
+from td7.processes import Script, Worker, available_cores, end_workers, start_workers, worker_death
+from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import check_finite
 from td7.rollouts.registration import make, make_known
 from td7.seeding import Stream, derived_seed, generator
@@ -173,7 +173,7 @@ class StepperInProcess(Stepper):
         super().__init__(board)
         self._members = []
         for seed, where in zip(seeds, live, strict=True):
-            with own_words(f"seed {seed}, episode {where.episode}"):
+            with environment_faults(f"seed {seed}, episode {where.episode}"):
                 self._members.append(LiveEpisodes(task, seed, where))
 
     def look(self) -> None:
@@ -182,7 +182,7 @@ class StepperInProcess(Stepper):
 
     def advance(self) -> None:
         for member, place in zip(self._members, self._board, strict=True):
-            with own_words(str(member)):
+            with environment_faults(str(member)):
                 member.step(place)
 
     def close(self) -> None:
@@ -220,8 +220,8 @@ class StepperPool(Stepper):
             share = slice(i, None, processes)
             desk = Desk(memory, dtype, share, lines, i, spins)
             given[f"td7-stepper-{i}"] = (task, seeds[share], live[share], desk, script)
-        self._workers = start(_step_for, given)
-        self._end = Finalize(self, end, (self._workers,), exitpriority=0)
+        self._workers = start_workers(_step_for, given)
+        self._end = Finalize(self, end_workers, (self._workers,), exitpriority=0)
 
     def look(self) -> None:
         self._ask(LOOK)
@@ -253,13 +253,13 @@ class StepperPool(Stepper):
     def _check_alive(self) -> None:
         for worker in self._workers:
             if not worker.process.is_alive():
-                raise death(worker, "busy with a time step")
+                raise worker_death(worker, "busy with a time step")
 
     def _talk(self, worker: Worker, what: Callable[[Worker], Any]) -> Any:
         try:
             return what(worker)
         except (EOFError, OSError):
-            raise death(worker, "busy with a time step") from None
+            raise worker_death(worker, "busy with a time step") from None
 
     def close(self) -> None:
         self._end()
@@ -342,7 +342,7 @@ def _step_for(
             stepper.close()
 
 
-def stepper(
+def make_stepper(
     task: Task,
     seeds: Sequence[int],
     live: Sequence[EpisodeState],
@@ -360,4 +360,4 @@ def stepper(
 
 def can_spin(processes: int) -> bool:
     """Whether so many, and the learner, have a core each, and see writes in their order."""
-    return len(own_cores()) > processes and platform.machine() == "x86_64"
+    return len(available_cores()) > processes and platform.machine() == "x86_64"

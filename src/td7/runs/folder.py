@@ -162,7 +162,7 @@ class RunFolder:
         self._lock.close()
 
 
-def with_details_kept(error: RunError, path: Path) -> RunError:
+def keep_details(error: RunError, path: Path) -> RunError:
     """The error that ended a run, its details in the run folder, which its line then names."""
     if not error.details:
         return error
@@ -174,7 +174,7 @@ def with_details_kept(error: RunError, path: Path) -> RunError:
     return RunError(f"{error} ({file} has its traceback)", error.details)
 
 
-def create(path: Path, record: Mapping[str, Any]) -> None:
+def create_folder(path: Path, record: Mapping[str, Any]) -> None:
     """A new run folder with its config.json; refuses one that holds anything."""
     if (path / "config.json").exists():
         raise InputError(f"{path} already holds a run; `td7 resume {path}` goes on with it")

@@ -16,7 +16,7 @@ WINDOW = 100  # training episodes that a rolling mean is of, as in Stable-Baseli
 FLUSH = 10  # seconds until what was written can be seen
 
 Columns = Mapping[str, Sequence[float]]  # of the rows that a table got at once
-# ListenerQueue a table's name ("evaluations", "episodes" or "metrics") and its new rows.
+# Receives a table's name ("evaluations", "episodes" or "metrics") and its new rows.
 Listener = Callable[[str, list[dict[str, float]]], None]
 
 

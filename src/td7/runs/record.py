@@ -78,7 +78,7 @@ def source() -> str:
     return digest.hexdigest()[:12]
 
 
-def command() -> str:
+def command_line() -> str:
     """What started this, to be given to a shell again, whether by `td7` or by `python -m td7`."""
     name = Path(sys.argv[0])
     is_module = name.name == "__main__.py" and name.parent.name == "td7"

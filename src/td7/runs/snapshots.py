@@ -41,19 +41,21 @@ class Snapshot:
     shards: dict[str, list[str]]  # seed: the files of its replay rows, oldest first
 
 
-def part(run: Path, number: int) -> Path:
+def process_folder(run: Path, number: int) -> Path:
     """Of a run in several processes, the folder of one."""
     return run / "snapshot" / f"process-{number}"
 
 
-def parts(run: Path) -> list[Path]:
+def process_folders(run: Path) -> list[Path]:
     """The folders that a run's snapshots are of: the run's own, or one a process."""
     return sorted(run.glob("snapshot/process-*")) or [run]
 
 
 def has_snapshot(run: Path) -> bool:
     """Whether a run can go on from where it was."""
-    return any(Snapshots(each / "snapshot", lambda _: None).exist() for each in parts(run))
+    return any(
+        Snapshots(each / "snapshot", lambda _: None).exist() for each in process_folders(run)
+    )
 
 
 class Snapshots:

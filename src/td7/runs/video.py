@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7.errors import InputError, RunError, one_line
-from td7.rollouts.environment import own_words
+from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import evaluate
 from td7.rollouts.registration import make
 from td7.runs.policies import Policy
@@ -49,7 +49,7 @@ def record(
                 episodes=1,
                 on_frame=lambda: write(environment.render()),
             )
-            with own_words(f"seed {seed}, filming"):
+            with environment_faults(f"seed {seed}, filming"):
                 list(film)
 
 

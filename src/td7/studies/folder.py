@@ -23,7 +23,7 @@ from td7.types import Task
 
 
 @dataclass(frozen=True)
-class Request:
+class StudyRequest:
     """What `td7 study` is asked for. Empty: what the paper did."""
 
     name: str
@@ -34,14 +34,14 @@ class Request:
     seeds_each: int = 0  # of a run; 0: all
 
 
-class State(Enum):
+class RunState(Enum):
     TO_DO = "to do"
     INTERRUPTED = "to resume"
     DONE = "done"
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedRun:
     """One row of a study on one task."""
 
     label: str
@@ -60,29 +60,29 @@ class Planned:
         return len(self.options["seeds"]) * int(self.options["steps"])
 
 
-def write_request(request: Request, out: Path) -> None:
+def write_request(request: StudyRequest, out: Path) -> None:
     """Notes what a folder is for."""
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "study.json", asdict(request))
 
 
-def read_request(out: Path) -> Request | None:
+def read_request(out: Path) -> StudyRequest | None:
     """What a folder is for, if it holds a study."""
     file = out / "study.json"
     if not file.exists():
         return None
     try:
         data = json.loads(file.read_text())
-        return Request(**{**data, "rows": tuple(data["rows"]), "tasks": tuple(data["tasks"])})
+        return StudyRequest(**{**data, "rows": tuple(data["rows"]), "tasks": tuple(data["tasks"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file} is damaged: {error}") from None
 
 
-def state(run: Planned) -> State:
+def state(run: PlannedRun) -> RunState:
     """Where a run stands; raises if its folder holds another one."""
     if not (run.folder / "config.json").exists():
-        return State.TO_DO
+        return RunState.TO_DO
     record = read_config(run.folder)
     same = ("variant", "seeds", "evaluate_every", "evaluation_episodes")
     wanted = {name: run.options[name] for name in same if name in run.options}
@@ -99,24 +99,24 @@ def state(run: Planned) -> State:
             )
     finished = finished_steps(run.folder)
     enough = finished is not None and finished >= int(run.options["steps"])
-    return State.DONE if enough else State.INTERRUPTED
+    return RunState.DONE if enough else RunState.INTERRUPTED
 
 
-def _hyperparameters(run: Planned) -> dict[str, Any]:
+def _hyperparameters(run: PlannedRun) -> dict[str, Any]:
     """All of a run's."""
     from td7.algorithms import algorithm
-    from td7.configs import with_values
+    from td7.configs import build_config
 
     chosen = algorithm(run.algorithm)
     given = chosen.offline if "dataset" in run.options else {}
     own = {**(given or {}), **run.options["set"], **variant(run.options["variant"]).settings}
-    config = with_values(chosen.config, own)
+    config = build_config(chosen.config, own)
     if "env" in run.options:
         config = config.for_task(Task(run.options["env"]))
     return asdict(config)
 
 
-def fraction(run: Planned) -> float:
+def fraction(run: PlannedRun) -> float:
     """How much of a run its evaluations show to be done."""
     try:
         with (run.folder / "evaluations.csv").open() as file:
@@ -129,7 +129,7 @@ def fraction(run: Planned) -> float:
     return min(1.0, sum(last.values()) / max(1, run.seed_steps))
 
 
-def log_of(run: Planned, folder: Path) -> Path:
+def log_of(run: PlannedRun, folder: Path) -> Path:
     return folder / f"{run.name}.log"
 
 
@@ -141,7 +141,7 @@ def write_failures(out: Path, failed: Mapping[str, str]) -> None:
         (out / "failed.json").unlink(missing_ok=True)
 
 
-def failures(out: Path) -> dict[str, str]:
+def read_failures(out: Path) -> dict[str, str]:
     """Runs that failed the last time, and their errors."""
     file = out / "failed.json"
     if not file.exists():

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from td7.errors import Stopped
-from td7.processes import on_signals, own_cores
-from td7.studies.folder import Planned, State, log_of, state, write_failures
-from td7.studies.plan import Standing
+from td7.processes import available_cores, on_signals
+from td7.studies.folder import PlannedRun, RunState, log_of, state, write_failures
+from td7.studies.plan import StudyStatus
 
 LOOK_EVERY = 0.2  # seconds between two looks at the processes
 KILL_AFTER = 60.0  # seconds that a run has to write its snapshot
 
 
-def words(run: Planned) -> list[str]:
+def words(run: PlannedRun) -> list[str]:
     """The command that makes a run, or goes on with it."""
-    if state(run) is State.INTERRUPTED:
+    if state(run) is RunState.INTERRUPTED:
         now = ("steps", "workers", "dataset")  # may be others than when it began
         given = [(f"--{name}", str(run.options[name])) for name in now if name in run.options]
         return ["resume", str(run.folder), *(word for pair in given for word in pair)]
@@ -45,19 +45,19 @@ def _word(value: Any) -> str:
 
 
 def launch(
-    runs: Sequence[Planned],
+    runs: Sequence[PlannedRun],
     out: Path,
     at_once: int,
-    show: Callable[[Standing], None],
-) -> Standing:
+    show: Callable[[StudyStatus], None],
+) -> StudyStatus:
     """All runs that are not done, `at_once` at a time; what fails is noted, the others go on."""
-    standing = Standing(runs, [run for run in runs if state(run) is State.DONE])
+    standing = StudyStatus(runs, [run for run in runs if state(run) is RunState.DONE])
     queue = [run for run in runs if run not in standing.done]
     log_folder = out / "logs"
     log_folder.mkdir(parents=True, exist_ok=True)
-    processes: dict[Planned, subprocess.Popen[bytes]] = {}
+    processes: dict[PlannedRun, subprocess.Popen[bytes]] = {}
     free = _shares(at_once)
-    taken: dict[Planned, set[int]] = {}
+    taken: dict[PlannedRun, set[int]] = {}
     with signals() as asked:
         try:
             while queue or processes:
@@ -83,9 +83,9 @@ def launch(
     return standing
 
 
-def note(run: Planned, status: int, log_folder: Path, standing: Standing) -> None:
+def note(run: PlannedRun, status: int, log_folder: Path, standing: StudyStatus) -> None:
     """What became of a run: it is done, or it failed with the last thing that it said."""
-    if status == 0 and state(run) is State.DONE:
+    if status == 0 and state(run) is RunState.DONE:
         standing.done.append(run)
         return
     text = log_of(run, log_folder).read_text(errors="replace")
@@ -97,13 +97,13 @@ def note(run: Planned, status: int, log_folder: Path, standing: Standing) -> Non
 
 def _shares(at_once: int) -> list[set[int]]:
     """The cores of each of the runs at once: apart, as far as there are enough."""
-    cores = sorted(own_cores())
+    cores = sorted(available_cores())
     if at_once > len(cores):
         return [set(cores)] * at_once
     return [set(cores[i::at_once]) for i in range(at_once)]
 
 
-def start_process(run: Planned, log_folder: Path, cores: set[int]) -> "subprocess.Popen[bytes]":
+def start_process(run: PlannedRun, log_folder: Path, cores: set[int]) -> "subprocess.Popen[bytes]":
     command = ["td7", *words(run)]
     with log_of(run, log_folder).open("ab") as log:
         log.write(f"$ {shlex.join(command)}\n".encode())

@@ -12,11 +12,11 @@ from typing import Any
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, unknown
 from td7.runs.record import total_seconds
-from td7.studies.folder import Planned, Request, fraction, read_request
+from td7.studies.folder import PlannedRun, StudyRequest, fraction, read_request
 from td7.studies.rows import Row, Study, study
 
 
-def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
+def plan(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedRun]:
     """Every run of the study, a row after the other, all checked."""
     chosen = study(request.name)
     before = read_request(out)
@@ -38,7 +38,7 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
             for which, seeds in _shares(request):
                 folder = _row_folder(out, number, row.label) / f"{_slug(where)}{which}"
                 own = {**given, **seeds}
-                found.append(Planned(row.label, row.algorithm, where, folder, own))
+                found.append(PlannedRun(row.label, row.algorithm, where, folder, own))
     _check_names(request.options.get("set", {}), {run.algorithm for run in found})
     unknown_rows = [label for label in request.rows if label not in chosen.rows]
     if unknown_rows:
@@ -48,7 +48,7 @@ def plan(request: Request, out: Path, datasets: Path) -> list[Planned]:
     return found
 
 
-def _shares(request: Request) -> list[tuple[str, dict[str, Any]]]:
+def _shares(request: StudyRequest) -> list[tuple[str, dict[str, Any]]]:
     """Which seeds each run of a row on a task has: what its folder's name says, and the option."""
     seeds, each = request.options.get("seeds", ()), request.seeds_each
     if not 0 < each < len(seeds):
@@ -64,9 +64,9 @@ def _row_folder(out: Path, number: int, label: str) -> Path:
     return known[0] if known else out / f"{number:02d}-{_slug(label)}"
 
 
-def _check_folders(found: Iterable[Planned]) -> None:
+def _check_folders(found: Iterable[PlannedRun]) -> None:
     """Two runs in one folder would be one."""
-    first: dict[Path, Planned] = {}
+    first: dict[Path, PlannedRun] = {}
     for run in found:
         other = first.setdefault(run.folder, run)
         if other is run:
@@ -90,7 +90,7 @@ def _places(
     return found
 
 
-def missing_data(found: Iterable[Planned]) -> list[str]:
+def missing_data(found: Iterable[PlannedRun]) -> list[str]:
     """A line for each dataset that is not there."""
     lines: dict[str, None] = {}
     for run in found:
@@ -127,7 +127,7 @@ def _slug(text: str) -> str:
 # -- how long ------------------------------------------------------------------------------------
 
 
-def measured_rates(found: Iterable[Planned], at_once: int) -> dict[str, float]:
+def measured_rates(found: Iterable[PlannedRun], at_once: int) -> dict[str, float]:
     """Seed-steps a second of each algorithm on the whole machine, by the finished runs among these.
 
     So many runs were made at a time, each with its share of the machine.
@@ -151,7 +151,7 @@ def usual_rates(device: str) -> dict[str, float]:
         }
 
 
-def seconds_left(left: Mapping[Planned, float], rates: Mapping[str, float]) -> float | None:
+def seconds_left(left: Mapping[PlannedRun, float], rates: Mapping[str, float]) -> float | None:
     """Of runs with so much of each to do, at a machine's rates; None: nobody knows."""
     if any(run.algorithm not in rates for run in left):
         return None
@@ -159,15 +159,15 @@ def seconds_left(left: Mapping[Planned, float], rates: Mapping[str, float]) -> f
 
 
 @dataclass
-class Standing:
+class StudyStatus:
     """Where a study stands."""
 
-    runs: Sequence[Planned]
-    done: list[Planned]
+    runs: Sequence[PlannedRun]
+    done: list[PlannedRun]
     failed: dict[str, str] = field(default_factory=dict)  # name: error
-    running: list[Planned] = field(default_factory=list)
+    running: list[PlannedRun] = field(default_factory=list)
 
-    def parts(self) -> dict[Planned, float]:
+    def parts(self) -> dict[PlannedRun, float]:
         """How much of each run is still to be done."""
         ended = {run.name for run in self.done} | set(self.failed)
         left = [run for run in self.runs if run.name not in ended]

@@ -12,7 +12,7 @@ from rich.text import Text
 from td7.training.progress import duration
 
 if TYPE_CHECKING:
-    from td7.studies.plan import Standing
+    from td7.studies.plan import StudyStatus
 
 
 class StudyProgress:
@@ -28,7 +28,7 @@ class StudyProgress:
         if self._console.is_terminal:
             self._live.start()
 
-    def show(self, standing: "Standing") -> None:
+    def show(self, standing: "StudyStatus") -> None:
         ended = len(standing.done) + len(standing.failed)
         if ended == self._ended and time.monotonic() - self._drawn < self._every:
             return

@@ -18,11 +18,11 @@ from typing import Any
 
 from td7.errors import InputError, Stopped
 from td7.files import write
-from td7.processes import own_cores
+from td7.processes import available_cores
 from td7.runs.folder import IN_USE
-from td7.studies.folder import Planned, State, log_of, state, write_failures
+from td7.studies.folder import PlannedRun, RunState, log_of, state, write_failures
 from td7.studies.local import note, signals, start_process, stop
-from td7.studies.plan import Standing
+from td7.studies.plan import StudyStatus
 
 TOKEN = ".head"  # in the study's folder: a node that reads the same in it sees the same folder
 LOOK_EVERY = 0.2  # seconds
@@ -48,15 +48,15 @@ class RemoteResult:
 
 
 def launch_on_ray(
-    runs: Sequence[Planned],
+    runs: Sequence[PlannedRun],
     out: Path,
     address: str,
     share: Share,
-    show: Callable[[Standing], None],
-) -> Standing:
+    show: Callable[[StudyStatus], None],
+) -> StudyStatus:
     """As `launching.launch`, on the cluster at `address` (empty: one of this machine alone)."""
     ray = _ray()
-    standing = Standing(runs, [run for run in runs if state(run) is State.DONE])
+    standing = StudyStatus(runs, [run for run in runs if state(run) is RunState.DONE])
     log_folder = out / "logs"
     log_folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(16)
@@ -65,7 +65,7 @@ def launch_on_ray(
     try:
         remote = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=share.tries)
         there = remote(_train_there)
-        waiting: dict[Any, Planned] = {}
+        waiting: dict[Any, PlannedRun] = {}
         for run in runs:
             if run not in standing.done:
                 whole = replace(run, folder=run.folder.resolve())
@@ -98,7 +98,7 @@ def _ray() -> Any:
     return ray
 
 
-def _take(ray: Any, ref: Any, run: Planned, log_folder: Path, standing: Standing) -> None:
+def _take(ray: Any, ref: Any, run: PlannedRun, log_folder: Path, standing: StudyStatus) -> None:
     try:
         came: RemoteResult = ray.get(ref)
     except ray.exceptions.RayError as error:  # its tries are used up
@@ -128,7 +128,7 @@ def _unpack(packed: bytes, folder: Path) -> None:
 # -- on a node -----------------------------------------------------------------------------------
 
 
-def _train_there(run: Planned, out: str, token: str) -> RemoteResult:
+def _train_there(run: PlannedRun, out: str, token: str) -> RemoteResult:
     """Trains or resumes, in the study's folder if it can be seen from here."""
     if _sees(Path(out), token):
         with tempfile.TemporaryDirectory() as logs:
@@ -146,12 +146,12 @@ def _sees(out: Path, token: str) -> bool:
         return False
 
 
-def _train(run: Planned, logs: Path) -> RemoteResult:
+def _train(run: PlannedRun, logs: Path) -> RemoteResult:
     deadline = time.monotonic() + PATIENCE
     while True:
-        if state(run) is State.DONE:  # a lost node had just finished it
+        if state(run) is RunState.DONE:  # a lost node had just finished it
             return RemoteResult(0, b"", None)
-        process = start_process(run, logs, own_cores())
+        process = start_process(run, logs, available_cores())
         try:
             status = process.wait()
         finally:

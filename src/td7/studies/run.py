@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from td7.configs import named, number, words_of
+from td7.configs import as_words, number, parse_settings
 from td7.errors import InputError
-from td7.options import StudyOptions, environment_kwargs, options_from, parse_seeds, tell_options
+from td7.options import StudyOptions, document_options, options_from, parse_env_kwargs, parse_seeds
 from td7.processes import end_script
 from td7.rollouts.registration import describe
 from td7.studies import folder as folder_module
 from td7.studies import plan as plan_module
-from td7.studies.folder import Planned, Request, State, fraction, write_request
+from td7.studies.folder import PlannedRun, RunState, StudyRequest, fraction, write_request
 from td7.studies.local import launch
-from td7.studies.plan import Standing, measured_rates, missing_data, seconds_left, usual_rates
+from td7.studies.plan import StudyStatus, measured_rates, missing_data, seconds_left, usual_rates
 from td7.studies.progress import StudyProgress
 from td7.studies.ray_cluster import Share, launch_on_ray
 from td7.training.hardware import choose_device
@@ -30,14 +30,14 @@ class Plan:
     """Every run of a study, and where it stands. Nothing is written yet."""
 
     options: StudyOptions
-    request: Request
+    request: StudyRequest
     device: str  # auto: whatever a node has
     share: Share
-    states: Mapping[Planned, State]
+    states: Mapping[PlannedRun, RunState]
 
     @property
-    def done(self) -> list[Planned]:
-        return [run for run, state in self.states.items() if state is State.DONE]
+    def done(self) -> list[PlannedRun]:
+        return [run for run, state in self.states.items() if state is RunState.DONE]
 
     @property
     def rates(self) -> dict[str, float]:
@@ -48,26 +48,26 @@ class Plan:
     @property
     def seconds(self) -> float | None:
         """What is left takes about so long; None: nobody knows."""
-        left = [run for run, state in self.states.items() if state is not State.DONE]
+        left = [run for run, state in self.states.items() if state is not RunState.DONE]
         return seconds_left({run: 1 - fraction(run) for run in left}, self.rates)
 
     @property
     def missing(self) -> list[str]:
         """A line for each dataset that is yet to be got."""
-        return missing_data(run for run, state in self.states.items() if state is not State.DONE)
+        return missing_data(run for run, state in self.states.items() if state is not RunState.DONE)
 
 
-def study(name: str, **options: Any) -> Standing:
+def study(name: str, **options: Any) -> StudyStatus:
     """Makes all runs of one of the paper's tables, one row on one task each; given again, goes on.
 
     The options are those of `td7 study`: see `StudyOptions`. What comes back says which runs are
     `done`, and of those that `failed` why. `td7.Stopped` is raised after a signal.
     """
     end_script()
-    return carry_out(planned(study_options({"name": name, **options})))
+    return run_study(make_plan(study_options({"name": name, **options})))
 
 
-tell_options(study, StudyOptions, Standing)
+document_options(study, StudyOptions, StudyStatus)
 
 
 def study_options(values: Mapping[str, Any]) -> StudyOptions:
@@ -75,15 +75,15 @@ def study_options(values: Mapping[str, Any]) -> StudyOptions:
     return options_from(StudyOptions, values)
 
 
-def planned(options: StudyOptions) -> Plan:
+def make_plan(options: StudyOptions) -> Plan:
     """What there is to do, all of it checked: mistakes show before an hour is gone."""
     on_ray = options.backend == "ray"
     device = options.device if on_ray else choose_device(options.device)  # a node has its own
     tasks = options.tasks.split(",") if isinstance(options.tasks, str) else options.tasks
-    kwargs = environment_kwargs(options.env_kwargs)
-    request = Request(
+    kwargs = parse_env_kwargs(options.env_kwargs)
+    request = StudyRequest(
         options.name,
-        tuple(words_of("--rows", options.rows)),
+        tuple(as_words("--rows", options.rows)),
         tuple(task for task in tasks if task),
         options.steps,
         {
@@ -97,7 +97,9 @@ def planned(options: StudyOptions) -> Plan:
             "device": device,
             "engine": options.engine,
             "workers": options.workers,
-            "set": dict(options.set if isinstance(options.set, Mapping) else named(options.set)),
+            "set": dict(
+                options.set if isinstance(options.set, Mapping) else parse_settings(options.set)
+            ),
         },
         options.seeds_each,
     )
@@ -122,7 +124,7 @@ def _share(options: StudyOptions, device: str) -> Share:
     return Share(options.cpus, gpus, TRIES)
 
 
-def carry_out(plan: Plan) -> Standing:
+def run_study(plan: Plan) -> StudyStatus:
     """Makes the runs that are not done; what fails is noted, the others go on."""
     if plan.missing:
         first, *others = plan.missing

@@ -7,7 +7,7 @@ from typing import Any
 
 from td7.algorithms import algorithm
 from td7.algorithms.config import LearnerConfig, OnlineConfig
-from td7.configs import check, parse, with_values
+from td7.configs import build_config, check_fields, parse
 from td7.datasets.scores import score
 from td7.engine.engine import MODES
 from td7.errors import InputError
@@ -53,7 +53,7 @@ class RunConfig:
     processes: int = field(default=1, metadata=_POSITIVE)  # that seeds are divided among
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
 
     @property
     def online(self) -> OnlineConfig:
@@ -63,7 +63,7 @@ class RunConfig:
         return self.hyperparameters
 
     @property
-    def counted(self) -> str:
+    def step_unit(self) -> str:
         """What a step is."""
         return "updates" if self.dataset else "steps"
 
@@ -90,7 +90,7 @@ class RunConfig:
         values: dict[str, Any] = {
             "task": task,
             "seeds": tuple(parse("seeds", seed, int) for seed in data["seeds"]),
-            "hyperparameters": with_values(config, dict(data["hyperparameters"])).for_task(task),
+            "hyperparameters": build_config(config, dict(data["hyperparameters"])).for_task(task),
             "dataset": DatasetRecord(**data["dataset"]) if data["dataset"] else None,
         }
         for f in fields(cls):

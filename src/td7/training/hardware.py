@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from td7.configs import number
 from td7.errors import InputError, one_of
 from td7.options import DEVICES
-from td7.processes import Script, own_cores
+from td7.processes import Script, available_cores
 from td7.types import RowLayout, Task, TaskSpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def choose_replay_device(given: str, device: str) -> str:
 
 def choose_workers(given: str, device: str, seeds: int) -> int:
     if given == "auto":
-        spare = max(1, len(own_cores()) - 1)
+        spare = max(1, len(available_cores()) - 1)
         return min(seeds + 5, spare) if device == "cuda" else 0
     return number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
 

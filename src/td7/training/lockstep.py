@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7.engine.cuda import Fetch
-from td7.rollouts.vector import EpisodeState, can_spin, stepper
+from td7.rollouts.vector import EpisodeState, can_spin, make_stepper
 from td7.training.config import RunConfig
 from td7.training.loop import Training
 from td7.training.member import Member
@@ -35,7 +35,7 @@ class LockstepTraining(Training):
         try:
             live = [self._live(m) for m in range(len(self.members))]
             steppers = max(0, workers - evaluators)
-            self._stepper = stepper(
+            self._stepper = make_stepper(
                 config.task, config.seeds, live, self.spec, steppers, spins=can_spin(workers)
             )
             self._opened.callback(self._stepper.close)

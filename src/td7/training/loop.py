@@ -26,7 +26,7 @@ from td7.engine.replay import Replay
 from td7.errors import EnvironmentFault, RunError, Stopped
 from td7.processes import on_signals
 from td7.rollouts.episodes import EvaluationDone, EvaluationTask
-from td7.rollouts.pool import executor
+from td7.rollouts.pool import make_executor
 from td7.runs import policies
 from td7.runs.folder import Keep, RunFolder
 from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
@@ -100,7 +100,7 @@ class Training(ABC):
             self.checkpoints = list(self.learner.policies().to("cpu", copy=True).numpy())
             self._metrics: deque[tuple[int, int, int, Fetch]] = deque()  # seed, step, update
             self._due: deque[tuple[int, int, Fetch]] = deque()  # evaluations: seed, step, policy
-            self.executor = executor(
+            self.executor = make_executor(
                 config.task, self.learner.policy_network, workers, progress.warn
             )
             opened.callback(self.executor.close)
@@ -453,7 +453,7 @@ class Training(ABC):
     def status(self) -> Status:
         return Status(
             title=f"{self.config.algorithm} {self.config.task.id}",
-            counted=self.config.counted,
+            step_unit=self.config.step_unit,
             target=self.config.steps,
             seconds=time.monotonic() - self._started,
             steps_before=self._steps_before,

@@ -27,11 +27,19 @@ import torch
 from td7.datasets.dataset import Dataset
 from td7.errors import InputError, RunError, Stopped, one_line
 from td7.files import write_json
-from td7.processes import Script, Worker, death, end, on_signals, own_cores, start
+from td7.processes import (
+    Script,
+    Worker,
+    available_cores,
+    end_workers,
+    on_signals,
+    start_workers,
+    worker_death,
+)
 from td7.rollouts.registration import make_known
 from td7.runs.folder import RunFolder
 from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
-from td7.runs.snapshots import has_snapshot, part
+from td7.runs.snapshots import has_snapshot, process_folder
 from td7.training.config import RunConfig
 from td7.training.loop import TWICE, Training
 from td7.training.loops import loop_for
@@ -104,7 +112,7 @@ class MultiprocessTraining:
         self._saved: dict[int, int] = {}  # seed: steps of its policy
         self._learning: tuple[float, int] | None = None
         shares = [config.seeds[i :: config.processes] for i in range(config.processes)]
-        self._parts = [part(path, i) for i in range(config.processes)]
+        self._parts = [process_folder(path, i) for i in range(config.processes)]
         with ExitStack() as opened:
             self.folder = RunFolder(path, scored=config.is_scored)
             opened.callback(self.folder.close)
@@ -112,7 +120,7 @@ class MultiprocessTraining:
                 folder.mkdir(parents=True, exist_ok=True)
             script = Script.current(config.task)
             # All but the first find compiled what they need.
-            compilers = [len(own_cores()), *[1] * (config.processes - 1)]
+            compilers = [len(available_cores()), *[1] * (config.processes - 1)]
             given = {
                 f"td7-seeds-{','.join(map(str, seeds))}": (
                     replace(config, seeds=seeds, processes=1),
@@ -120,9 +128,9 @@ class MultiprocessTraining:
                 )
                 for seeds, folder, compiler in zip(shares, self._parts, compilers, strict=True)
             }
-            self._workers = start(_learn, given, may_have_children=True)
+            self._workers = start_workers(_learn, given, may_have_children=True)
             # At the latest when Python ends, which would wait for them.
-            opened.callback(Finalize(self, end, (self._workers,), exitpriority=0))
+            opened.callback(Finalize(self, end_workers, (self._workers,), exitpriority=0))
             self._waiting = list(self._workers)  # to be told to train
             for worker in self._workers:
                 with suppress(OSError):  # it died, which is found out
@@ -255,7 +263,7 @@ class MultiprocessTraining:
             return worker.connection.recv()
         except (EOFError, OSError):
             doing = "starting" if worker in self._waiting else "training"
-            return Ended(RunError(f"{death(worker, doing)}; {self._remedy()}"))
+            return Ended(RunError(f"{worker_death(worker, doing)}; {self._remedy()}"))
 
     def _say(self, news: Said) -> None:
         if news.message not in self._said:

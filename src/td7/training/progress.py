@@ -31,7 +31,7 @@ class MemberStatus:
 @dataclass(frozen=True)
 class Status:
     title: str
-    counted: str  # what a step is: "steps" of the task or, with given data, "updates"
+    step_unit: str  # what a step is: "steps" of the task or, with given data, "updates"
     target: int  # steps, a seed
     seconds: float  # since this process started
     steps_before: int  # of all seeds, done before this process
@@ -132,7 +132,7 @@ class LiveProgress:
 def _draw(status: Status) -> Group:
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column("seed", justify="right")
-    counts = dict.fromkeys((status.counted, "updates"))
+    counts = dict.fromkeys((status.step_unit, "updates"))
     for column in (*counts, "evaluation", "checkpoint"):
         table.add_column(column, justify="right", min_width=10)
     table.add_column("now")
@@ -149,7 +149,7 @@ def _draw(status: Status) -> Group:
         Text(status.title, style="bold"),
         ProgressBar(total=1.0, completed=status.fraction, width=30),
         f"{status.fraction:4.0%}",
-        f"{status.rate:,.0f} {status.counted}/s",
+        f"{status.rate:,.0f} {status.step_unit}/s",
         Text(f"{duration(status.seconds)} gone, {duration(status.remaining)} to go", style="dim"),
     )
     return Group(line, table)
@@ -170,13 +170,12 @@ class LineProgress:
         self._drawn = time.monotonic()
         now = status()
         seeds = "  ".join(
-            f"[{m.seed}] {m.steps:,} {now.counted}, evaluation {_number(m.evaluation)}"
+            f"[{m.seed}] {m.steps:,} {now.step_unit}, evaluation {_number(m.evaluation)}"
             for m in now.members
         )
-        self.say(
-            f"{now.fraction:4.0%}  {now.rate:,.0f} {now.counted}/s  {duration(now.seconds)} gone, "
-            f"{duration(now.remaining)} to go  {seeds}"
-        )
+        rate = f"{now.rate:,.0f} {now.step_unit}/s"
+        times = f"{duration(now.seconds)} gone, {duration(now.remaining)} to go"
+        self.say(f"{now.fraction:4.0%}  {rate}  {times}  {seeds}")
 
     def say(self, message: str) -> None:
         print(message, file=self._file, flush=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td7.algorithms import algorithm
-from td7.configs import named, parse_as, with_values
+from td7.configs import build_config, parse_field, parse_settings
 from td7.datasets import read as read_module
-from td7.datasets.dataset import other_task
+from td7.datasets.dataset import task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
 from td7.errors import InputError, one_of
 from td7.options import TrainOptions, options_from, parse_seeds
@@ -76,7 +76,7 @@ def read_dataset(source: str, task: Task) -> "Dataset":
     is_same = dataset.bounds == ActionMap(spec.action_low, spec.action_high)
     if not (task.id or (is_same and spec.time_limit in (None, TIME_LIMIT))):
         dataset = read(spec)
-    other = other_task(dataset, spec.task)
+    other = task_mismatch(dataset, spec.task)
     return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
 
 
@@ -103,7 +103,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
             )
         name = row.algorithm
         for field in set(settings) & set(row.settings):
-            if parse_as(algorithm(name).config, field, settings[field]) != row.settings[field]:
+            if parse_field(algorithm(name).config, field, settings[field]) != row.settings[field]:
                 raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
         settings = {**settings, **row.settings}
     if options.keep_policies % options.evaluate_every:
@@ -119,7 +119,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         settings = _offline_settings(chosen, settings)
     elif not chosen.online or of_data:
         raise InputError(f"{options.variant or chosen.name} learns from data: give --dataset")
-    hyperparameters = with_values(chosen.config, settings).for_task(task)
+    hyperparameters = build_config(chosen.config, settings).for_task(task)
     device = choose_device(options.device)
     seeds, updates = parse_seeds(options.seeds), options.steps
     if not dataset:
@@ -163,11 +163,11 @@ def _offline_settings(chosen: "Algorithm", settings: Mapping[str, Any]) -> dict[
     if chosen.offline is None:
         allowed = ", ".join(a.name for a in ALGORITHMS.values() if a.offline is not None)
         raise InputError(f"{chosen.name} does not learn from a dataset; allowed: {allowed}")
-    defaults = with_values(chosen.config, chosen.offline)
+    defaults = build_config(chosen.config, chosen.offline)
     for f in dataclasses.fields(defaults):
         if f.name in settings and f.metadata["group"] in ONLINE_GROUPS:
             given, own = settings[f.name], getattr(defaults, f.name)
-            if parse_as(chosen.config, f.name, given) != own:
+            if parse_field(chosen.config, f.name, given) != own:
                 raise InputError(f"{f.name}={given} is of no use with --dataset: data are given")
     return {**chosen.offline, **settings}
 
@@ -185,7 +185,7 @@ def dataset_record(dataset: "Dataset") -> "DatasetRecord":
 
 def settings_of(given: Any) -> Mapping[str, Any]:
     """Hyperparameters from a mapping or from words."""
-    return given if isinstance(given, Mapping) else named(given)
+    return given if isinstance(given, Mapping) else parse_settings(given)
 
 
 def recorded_config(path: Path, record: Mapping[str, Any]) -> "RunConfig":

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from td7.configs import parse, with_values
+from td7.configs import build_config, parse
 from td7.errors import InputError, RunError
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
-from td7.runs.folder import create, with_details_kept, write_config
+from td7.runs.folder import create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
-from td7.runs.record import command, finished_steps, read_config, versions
+from td7.runs.record import command_line, finished_steps, read_config, versions
 from td7.runs.snapshots import has_snapshot
 from td7.training.config import check_same
 from td7.training.hardware import (
@@ -65,14 +65,14 @@ def start(
         "workers": options.workers,
         "snapshot_every": options.snapshot_every,
         "tensorboard": options.tensorboard,
-        "command": command(),
+        "command": command_line(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    create(path, record)
+    create_folder(path, record)
     return run_to_end(config, spec, path, record, workers, options, dataset, shown, listener)
 
 
-def go_on(
+def continue_run(
     path: Path,
     how: Mapping[str, Any],
     *,
@@ -103,7 +103,7 @@ def go_on(
     players = choose_workers(options.workers, config.device, len(config.seeds))
     settings = settings_of(set)
     if settings:
-        changed = with_values(
+        changed = build_config(
             type(config.hyperparameters),
             {**dataclasses.asdict(config.hyperparameters), **settings},
         )
@@ -117,7 +117,7 @@ def go_on(
         if config.steps > finished:
             raise InputError(
                 f"{path} has no snapshot to go on from; it is finished, with {finished:,} "
-                f"{config.counted}: `td7 train` with another --out makes more"
+                f"{config.step_unit}: `td7 train` with another --out makes more"
             )
         return path
     spec = describe(config.task)
@@ -210,7 +210,7 @@ def _trained(
         finally:
             training.close()
     except RunError as error:
-        raise with_details_kept(error, path) from error.__cause__
+        raise keep_details(error, path) from error.__cause__
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(products)
@@ -232,7 +232,7 @@ def _announce(
     where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
     for warning in dataset.warnings if dataset else ():
         shown.warn(f"{where}: {warning}")
-    seeds, counted = ",".join(map(str, config.seeds)), config.counted
+    seeds, counted = ",".join(map(str, config.seeds)), config.step_unit
     layout, size = RowLayout(spec.state_dim, spec.action_dim), len(config.seeds)
     taken = sum(required_bytes(layout, config.replay_rows, size, shared=dataset is not None))
     replay = f"{taken / 1e9:.2f} GB" if taken >= 1e8 else f"{taken / 1e6:.1f} MB"

@@ -13,11 +13,11 @@ from td7.report.tables.table import (
     Table,
     Value,
     beside,
-    between,
     made_table,
     matrix,
-    number,
-    said,
+    number_or_none,
+    range_text,
+    sample_text,
     steps_shown,
     values_by_row,
 )
@@ -75,12 +75,12 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
                     "iqm_low": ends.low if ends else None,
                     "iqm_high": ends.high if ends else None,
                     "mean": mean.mean,
-                    "interval": number(mean.interval),
-                    "student_interval": number(mean.student),
+                    "interval": number_or_none(mean.interval),
+                    "student_interval": number_or_none(mean.student),
                     "baseline": BASELINE if ratio else None,
                     "baseline_tasks": len(based),
                     "baseline_mean": ratio.mean if ratio else None,
-                    "baseline_interval": number(ratio.interval) if ratio else None,
+                    "baseline_interval": number_or_none(ratio.interval) if ratio else None,
                     "probability_of_improvement": better,
                     "probability_low": better_ends.low if better_ends else None,
                     "probability_high": better_ends.high if better_ends else None,
@@ -89,10 +89,10 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
             fewer = f" on {len(based)}" if ratio and len(based) < len(tasks) else ""
             words = (
                 *(f"{step:,}", label, f"{len(tasks)} {suite}", str(len(x))),
-                *(between(middle, ends, ".3f"), said(mean, ".3f")),
+                *(range_text(middle, ends, ".3f"), sample_text(mean, ".3f")),
                 f"± {mean.student:.3f}" if np.isfinite(mean.student) else "–",
-                *([said(ratio, ".2f") + fewer] if has_baseline else []),
-                between(better, better_ends, ".2f"),
+                *([sample_text(ratio, ".2f") + fewer] if has_baseline else []),
+                range_text(better, better_ends, ".2f"),
             )
             lines.append(tuple(Cell(word) for word in words))
     share = "100 points of D4RL's score" if study.datasets else f"the paper's {reference}"
@@ -107,7 +107,7 @@ def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Tab
     )
     of_baseline = [f"of {BASELINE}"] if has_baseline else []
     means = ("IQM", "mean", "Student", *of_baseline)
-    header = (study.counted, "row", "tasks", "seeds", *means, "P")
+    header = (study.step_unit, "row", "tasks", "seeds", *means, "P")
     title = f"Over all tasks: {study.title}"
     return made_table(study, "aggregates", title, caption, header, lines, records)
 

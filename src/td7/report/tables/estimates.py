@@ -11,8 +11,8 @@ from td7.report.tables.table import (
     Value,
     group_of,
     made_table,
-    number,
-    said,
+    number_or_none,
+    sample_text,
     steps_shown,
 )
 from td7.statistics import Sample
@@ -50,15 +50,15 @@ def estimates(study: Study, results: Sequence[Result], notes: list[str]) -> Tabl
                     "step": step,
                     "seeds": score.n,
                     "return_mean": score.mean,
-                    "return_interval": number(score.interval),
+                    "return_interval": number_or_none(score.interval),
                     "value_mean": value.mean if value else None,
-                    "value_interval": number(value.interval) if value else None,
+                    "value_interval": number_or_none(value.interval) if value else None,
                     "value_highest": float(values[told].max()) if value else None,
                 }
             )
             highest = f"{values[told].max():.0f}" if value else "–"
             words = (f"{step:,}", group, result.label, result.place)
-            numbers_said = (said(score, ".0f"), said(value, ".0f"), highest)
+            numbers_said = (sample_text(score, ".0f"), sample_text(value, ".0f"), highest)
             lines.append(tuple(Cell(word) for word in (*words, *numbers_said)))
     caption = (
         "Return, and the critics' value of the policy's actions as last recorded before the "

@@ -7,12 +7,12 @@ from td7.report.result import Result, places
 from td7.report.tables.table import (
     Cell,
     Table,
-    line,
     made_table,
-    number,
-    said,
+    number_or_none,
+    sample_text,
     samples,
     steps_shown,
+    table_line,
 )
 from td7.statistics import Sample
 from td7.studies.rows import Study
@@ -38,9 +38,9 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
         cells = []
         for place in columns:
             pair = found.get((label, place))
-            said = [said(sample, spec) for sample in pair or (None,)]
+            said = [sample_text(sample, spec) for sample in pair or (None,)]
             cells.append(Cell(f"{said[1]} ({said[0]})" if pair else said[0]))
-        lines.append(line((label,), cells))
+        lines.append(table_line((label,), cells))
     records = [
         {
             "study": study.name,
@@ -49,7 +49,7 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
             "step": step,
             "seeds": here.n,
             "mean": here.mean,
-            "interval": number(here.interval),
+            "interval": number_or_none(here.interval),
             "paper_mean": there.mean,
             "paper_interval": there.interval,
         }
@@ -61,6 +61,6 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
         "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval; in brackets the paper's."
     )
     each = f"{seeds} seed{'s' * (counts[-1] > 1)}"
-    header = (f"{step:,} {study.counted}, {each} (paper)", *columns)
+    header = (f"{step:,} {study.step_unit}, {each} (paper)", *columns)
     title = f"Beside the paper's: {study.title}"
     return made_table(study, "headline", title, caption, header, lines, records)

@@ -15,8 +15,8 @@ from td7.report.tables.table import (
     group_of,
     made_table,
     matrix,
-    number,
-    said,
+    number_or_none,
+    sample_text,
     steps_shown,
     values_by_row,
 )
@@ -66,15 +66,15 @@ def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                     **beside(study, label, reference, step, suite, tasks),
                     "seeds": overall.n,
                     "percent_loss": overall.mean,
-                    "interval": number(overall.interval),
+                    "interval": number_or_none(overall.interval),
                     "paper_step": paper_step if there else None,
                     "paper_percent_loss": there.mean if there else None,
-                    "paper_interval": number(there.interval) if there else None,
+                    "paper_interval": number_or_none(there.interval) if there else None,
                 }
             )
             words = (f"{step:,}", group_of(study, label), label, f"{len(tasks)} {suite}")
             when = f" at {paper_step:,}" if there and paper_step != step else ""
-            numbers = (said(overall, ".1f"), said(there, ".1f") + when)
+            numbers = (sample_text(overall, ".1f"), sample_text(there, ".1f") + when)
             lines.append(tuple(Cell(word) for word in (*words, *numbers)))
     caption = (
         f"Percent of {reference}'s return that a row loses, averaged over the tasks that both have "

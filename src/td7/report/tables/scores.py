@@ -13,12 +13,12 @@ from td7.report.tables.table import (
     Value,
     group_of,
     labels_of,
-    line,
     made_table,
-    number,
-    said,
+    number_or_none,
+    sample_text,
     samples,
     steps_shown,
+    table_line,
 )
 from td7.statistics import Sample, highlighted, welch
 from td7.studies.rows import Study
@@ -38,7 +38,7 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     lines: list[tuple[Cell, ...]] = []
     if tells_data:
         means = [Cell("–" if mean is None else f"{mean:{spec}}") for mean in told]
-        lines.append(line(("", "the data", ""), means))
+        lines.append(table_line(("", "the data", ""), means))
     for step in steps_shown(study, results):
         here = samples(results, step)
         there = paper.printed(study.table, step)
@@ -64,11 +64,13 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                         "quantity": at[column].quantity if column in at else D4RL_SCORE,
                         "seeds": found.here.n,
                         "mean": found.here.mean,
-                        "interval": number(found.here.interval),
-                        "student_interval": number(found.here.student),
+                        "interval": number_or_none(found.here.interval),
+                        "student_interval": number_or_none(found.here.student),
                         "highlighted": label in best[column],
                         "paper_mean": found.there.mean if found.there else None,
-                        "paper_interval": number(found.there.interval) if found.there else None,
+                        "paper_interval": number_or_none(found.there.interval)
+                        if found.there
+                        else None,
                         "paper_highlighted": label in there_best[column],
                         "difference_percent": found.difference,
                         "p": found.p,
@@ -76,24 +78,26 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
                 )
             head = (f"{step:,}", label)
             lines.append(
-                line(
+                table_line(
                     (*head, "here"),
                     [
-                        Cell(said(found.here, spec), label in best[column])
+                        Cell(sample_text(found.here, spec), label in best[column])
                         for column, found in row.items()
                     ],
                 )
             )
             if any(found.there and found.here for found in row.values()):
                 lines += [
-                    line(
+                    table_line(
                         (*head, "paper"),
                         [
-                            Cell(said(found.there, spec), label in there_best[column])
+                            Cell(sample_text(found.there, spec), label in there_best[column])
                             for column, found in row.items()
                         ],
                     ),
-                    line((*head, "difference"), [Cell(found.words) for found in row.values()]),
+                    table_line(
+                        (*head, "difference"), [Cell(found.words) for found in row.values()]
+                    ),
                 ]
     returns = [place for place, result in at.items() if result.quantity == "return"]
     quantity = "return" if returns == list(at) else "D4RL's score"
@@ -111,7 +115,7 @@ def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table |
     if returns and returns != list(at):
         caption += f" Returns, since their tasks have no score: {', '.join(returns)}."
     titles = [at[column].title if column in at else column for column in columns]
-    header = (study.counted, "row", "", *titles)
+    header = (study.step_unit, "row", "", *titles)
     return made_table(study, "scores", study.title, caption, header, lines, records)
 
 

@@ -98,23 +98,23 @@ def made_table(
     )
 
 
-def line(head: Iterable[str], cells: Sequence[Cell]) -> tuple[Cell, ...]:
+def table_line(head: Iterable[str], cells: Sequence[Cell]) -> tuple[Cell, ...]:
     return (*(Cell(word) for word in head), *cells)
 
 
-def said(sample: Sample | None, spec: str) -> str:
+def sample_text(sample: Sample | None, spec: str) -> str:
     if sample is None:
         return "–"
     return f"{sample:{spec}}" if np.isfinite(sample.interval) else f"{sample.mean:{spec}}"
 
 
-def between(value: float | None, ends: Interval | None, spec: str) -> str:
+def range_text(value: float | None, ends: Interval | None, spec: str) -> str:
     if value is None:
         return "–"
     return f"{value:{spec}}" + (f" [{ends.low:{spec}}, {ends.high:{spec}}]" if ends else "")
 
 
-def number(value: float) -> float | None:
+def number_or_none(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 

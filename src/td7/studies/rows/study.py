@@ -34,7 +34,7 @@ class Study:
     times_machines: bool = False  # a result is a machine's with so many seeds, never pooled
 
     @property
-    def counted(self) -> str:
+    def step_unit(self) -> str:
         """What a step is."""
         return "updates" if self.datasets else "steps"
 
