@@ -84,7 +84,7 @@ def duration(seconds: float | None) -> str:
 
 
 @contextmanager
-def amounts(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, for what is counted: takes how much is done, and how much in all."""
     console = Console(stderr=True)
     columns = (
