@@ -352,7 +352,7 @@ def test_a_fault_ends_the_run_in_one_line(
     assert main(["train", *given, "--set", *words({**SMALL, "checkpoints": checkpoints})]) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("td7: seed 4, ")
-    told += f"; all before it is saved, `td7 resume {run}` tries it again"
+    told += f"; all training before it is saved, `td7 resume {run}` tries again"
     if fault in ("raise", "exit"):
         assert line.endswith(f"{told} ({run / 'error.txt'} has its traceback)")
         details = (run / "error.txt").read_text()
@@ -400,7 +400,9 @@ def test_a_fault_costs_nothing_of_what_was_learned(
         given |= {"set": {**SMALL, "checkpoints": checkpoints}, "workers": workers}
         if name == "cold":
             cold.touch()
-            with pytest.raises(RunError, match=f"{place}.* is cold; all before it is saved"):
+            with pytest.raises(
+                RunError, match=f"{place}.* is cold; all training before it is saved"
+            ):
                 td7.train(**given, snapshot_every=0, out=str(run), quiet=True)
             cold.unlink()
             saved = json.loads((newest(run) / "members.json").read_text())
@@ -489,7 +491,7 @@ def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
         return write(path, content)
 
     monkeypatch.setattr(folder_module, "write", full)
-    with pytest.raises(RunError, match=r"ValueError: the motor is on fire; .* tries it again$"):
+    with pytest.raises(RunError, match=r"ValueError: the motor is on fire; .* tries again$"):
         td7.train(env="toys:Faulty-v0", steps=40, set=SMALL, out=str(tmp_path / "run"), quiet=True)
 
 

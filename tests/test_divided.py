@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,17 @@ from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.runs.policies import kept_policies
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
-from td7.training.loop import TWICE
-from td7.training.multiprocess import Ended, MultiprocessTraining, Ready, Relay, _learn
+from td7.training.loops import single_process_loop
+from td7.training.merge import MergedPolicies
+from td7.training.multiprocess import (
+    OwnerConnection,
+    ProcessEnd,
+    ProcessReady,
+    SeedJob,
+    _train_seeds,
+)
 from td7.training.resolve import run_config, train_options
+from td7.training.signals import REPEAT_SECONDS
 
 assert toys  # registers the tasks
 GIVEN: dict[str, Any] = {
@@ -155,7 +162,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, divided: td7.Run, how: s
         train(path, listener=Stops(how))
     if how == "kill":
         assert "died (signal SIGKILL) while training" in str(caught.value)
-        assert f"`td7 resume {path}` goes on from what is saved" in str(caught.value)
+        assert f"`td7 resume {path}` continues from what is saved" in str(caught.value)
     assert not multiprocessing.active_children()
     assert has_snapshot(path)
     assert not (path / "finished.json").exists()
@@ -205,7 +212,7 @@ def test_what_an_environment_raises_is_the_runs(tmp_path: Path) -> None:
     given: dict[str, Any] = {"env_kwargs": {"fault": str(cold)}, "steps": 400}
     with pytest.raises(RunError, match="motor is cold") as caught:
         train(path, **given)
-    assert f"all before it is saved, `td7 resume {path}` tries it again" in str(caught.value)
+    assert f"all training before it is saved, `td7 resume {path}` tries again" in str(caught.value)
     assert f"({path / 'error.txt'} has its traceback)" in str(caught.value)
     assert "snapshot" not in str(caught.value)
     cold.unlink()
@@ -237,7 +244,7 @@ def test_what_a_process_refuses_is_the_runs(tmp_path: Path, divided: td7.Run) ->
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"processes": 4}, r"processes=4 for 3 seed\(s\): at most one a seed"),
+        ({"processes": 4}, r"processes=4 for 3 seed\(s\): at most one per seed"),
         ({"processes": 2, "workers": 1}, "processes=2 play their own episodes and take no workers"),
         ({"processes": 0}, "processes=0 must be at least 1"),
         ({"processes": "many"}, "processes"),
@@ -250,7 +257,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], told
 
 
 def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None:
-    with pytest.raises(InputError, match=r"workers=2 is of no use to a run in 2 processes"):
+    with pytest.raises(InputError, match="workers=2 has no effect on a run in 2 processes"):
         td7.resume(divided.path, workers=2)
 
 
@@ -272,7 +279,7 @@ class SignalsAll:
         for child in multiprocessing.active_children():
             assert child.pid is not None
             os.kill(child.pid, signal.SIGTERM)
-        later = time.monotonic() + 1.5 * TWICE
+        later = time.monotonic() + 1.5 * REPEAT_SECONDS
         while time.monotonic() < later:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
@@ -306,28 +313,37 @@ def test_a_process_cannot_be_hurried(tmp_path: Path, monkeypatch: pytest.MonkeyP
     save = Snapshots.save
 
     def slowly(snapshots: Snapshots, *given: Any) -> Path:
-        later = time.monotonic() + 1.5 * TWICE
+        later = time.monotonic() + 1.5 * REPEAT_SECONDS
         while time.monotonic() < later:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         return save(snapshots, *given)
 
-    class Asked(Relay):
+    class Asked(OwnerConnection):
         def __init__(self, connection: Connection) -> None:
             super().__init__(connection)
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Snapshots, "save", slowly)
-    monkeypatch.setattr("td7.training.multiprocess.Relay", Asked)
+    monkeypatch.setattr("td7.training.multiprocess.OwnerConnection", Asked)
     here, there = multiprocessing.Pipe()
     here.send(None)  # no dataset
     here.send(None)  # it may train
-    _learn(there, config, describe(config.task), tmp_path, 0.0, Script.current(config.task), 1)
+    job = SeedJob(
+        config=config,
+        spec=describe(config.task),
+        path=tmp_path,
+        snapshot_every=0.0,
+        script=Script.current(config.task),
+        compile_threads=1,
+        make_loop=single_process_loop,
+    )
+    _train_seeds(there, job)
     heard = []
     while here.poll():
         heard.append(here.recv())
-    assert isinstance(heard[0], Ready)
-    assert heard[-1] == Ended()
+    assert isinstance(heard[0], ProcessReady)
+    assert heard[-1] == ProcessEnd()
     assert has_snapshot(tmp_path)
 
 
@@ -362,20 +378,18 @@ def test_a_kept_policy_is_there_when_its_evaluation_is_told(tmp_path: Path) -> N
 
 def test_policies_between_their_files(tmp_path: Path) -> None:
     """A process has written new weights, not yet what tells of them, when another saves."""
-    divided = object.__new__(MultiprocessTraining)
-    divided._saved, target = {}, tmp_path / "policy"
-    divided.config = SimpleNamespace(seeds=(0, 4))  # type: ignore[assignment]  # enough of one
+    policies, target = MergedPolicies(tmp_path, (0, 4)), tmp_path / "policy"
 
     def write(process: int, seed: int, steps: int) -> Path:
-        folder = tmp_path / f"process-{process}"
-        folder.mkdir(exist_ok=True)
+        folder = tmp_path / f"process-{process}" / "policy"
+        folder.mkdir(parents=True)
         (folder / f"seed-{seed}.safetensors").write_bytes(str(steps).encode())
         write_json(folder / "policy.json", {"steps": [steps], "seeds": [seed]})
         return folder
 
     def told() -> list[int]:
         for folder in folders:
-            divided._take_policies(folder, target)
+            policies.add_last(folder.parent)
         found: list[int] = json.loads((target / "policy.json").read_text())["steps"]
         return found
 
@@ -453,6 +467,6 @@ def test_starting_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SpawnProcess, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        processes_module.start_workers(_learn, {"a": (), "b": ()})
+        processes_module.start_workers(_train_seeds, {"a": (), "b": ()})
     assert len(started) == 1
     assert not multiprocessing.active_children()

@@ -52,7 +52,7 @@ def test_the_workers(
     device: str, seeds: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU so many that all seeds play and some are evaluated, and a core is left."""
-    monkeypatch.setattr(hardware_module, "own_cores", lambda: set(range(16)))
+    monkeypatch.setattr(hardware_module, "available_cores", lambda: set(range(16)))
     assert hardware_module.choose_workers("auto", device, seeds) == workers
     assert hardware_module.choose_workers("3", device, seeds) == 3
 
@@ -153,7 +153,7 @@ def test_processes_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         hardware_module.check_memory(resolve_module.run_config(options), describe(Task(task)))
     options = resolve_module.train_options(given)
     config = replace(resolve_module.run_config(options), processes=4, threads=1)
-    fitting = start_module._fitting(config, describe(Task(task)), options)
+    fitting = start_module._fit_to_memory(config, describe(Task(task)), options)
     assert (fitting.processes, fitting.threads) == (1, torch.get_num_threads())
     hardware_module.check_memory(fitting, describe(Task(task)))
 

@@ -23,7 +23,7 @@ class MemberStatus:
     seed: int
     steps: int
     updates: int
-    doing: str
+    activity: str
     evaluation: float | None  # mean return of the last one
     best: float  # criterion the checkpoint reached; -inf before the first
 
@@ -142,7 +142,7 @@ def _draw(status: Status) -> Group:
             *(f"{getattr(m, count):,}" for count in counts),
             _number(m.evaluation),
             _number(m.best),
-            Text(m.doing, style="dim"),
+            Text(m.activity, style="dim"),
         )
     line = Table.grid(padding=(0, 1))
     line.add_row(
@@ -203,7 +203,7 @@ class QuietProgress:
         pass
 
 
-def progress(*, quiet: bool) -> Progress:
+def make_progress(*, quiet: bool) -> Progress:
     """What suits standard error: it is where progress goes, so that output can be piped."""
     if quiet:
         return QuietProgress()
