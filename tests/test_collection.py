@@ -237,7 +237,7 @@ def test_episodes_go_before_evaluations() -> None:
 
 def given(pool: Pool) -> list[str]:
     """What its workers are doing."""
-    return [type(worker.task).__name__ for worker in pool._workers]
+    return [type(pool._running.get(worker.name)).__name__ for worker in pool._workers]
 
 
 def test_a_worker_is_kept_for_episodes(pool: Pool) -> None:
@@ -543,7 +543,7 @@ def test_a_task_that_workers_die_of_is_named(task: AnyTask) -> None:
         pool.close()
     told = died("td7-worker-0", f"busy with {task}")
     assert str(caught.value) == told
-    assert said == [told + "; another takes its place"]
+    assert said == [told + "; a new worker replaces it"]
     assert time.monotonic() - begin < 20
     assert not worker_pids()
 
@@ -557,7 +557,7 @@ def test_idle_workers_that_are_killed_are_named() -> None:
         os.kill(worker_pids()["td7-worker-1"], signal.SIGKILL)
         while not said:
             pool.completed(block=False)
-        assert said == [died("td7-worker-1", "idle") + "; another takes its place"]
+        assert said == [died("td7-worker-1", "idle") + "; a new worker replaces it"]
         os.kill(worker_pids()["td7-worker-0"], signal.SIGKILL)
         with pytest.raises(RunError) as caught:
             look_for(pool, seconds=20)
@@ -584,7 +584,8 @@ def test_what_a_killed_worker_was_given_is_done(
         done = collect(pool, [])
         assert key(done[0]) == key(play_fresh(TASKS[0]))
         assert {key(d): result(d) for d in done} == fresh
-        assert said == [died("td7-worker-0", f"busy with {TASKS[0]}") + "; another takes its place"]
+        doing = f"busy with {TASKS[0]}"
+        assert said == [died("td7-worker-0", doing) + "; a new worker replaces it"]
     finally:
         pool.close()
 

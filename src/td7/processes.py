@@ -46,11 +46,14 @@ def available_cores() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Worker:
     process: BaseProcess
     connection: Connection
-    task: Any = None  # what it is busy with
+
+    @property
+    def name(self) -> str:
+        return self.process.name
 
 
 def start_workers(
@@ -82,7 +85,7 @@ def worker_death(worker: Worker, doing: str) -> EnvironmentFault:
     worker.process.join(timeout=5)
     code = worker.process.exitcode
     how = "is not answering" if code is None else f"died ({_exit_words(code)})"
-    return EnvironmentFault(f"worker process {worker.process.name} {how} while {doing}")
+    return EnvironmentFault(f"worker process {worker.name} {how} while {doing}")
 
 
 def end_workers(workers: Sequence[Worker]) -> None:
