@@ -36,7 +36,7 @@ from td7.rollouts.episodes import (
     TaskResult,
     play,
 )
-from td7.rollouts.evaluation import beginning, evaluate
+from td7.rollouts.evaluation import evaluate, first_steps
 from td7.rollouts.pool import Executor, InProcess, Pool, make_executor
 from td7.rollouts.registration import describe, make
 from td7.runs import folder as folder_module
@@ -283,8 +283,8 @@ def faulty(fault: str) -> Task:
 FAULTS = [
     ("raise", "the environment raised ValueError: the motor is on fire"),
     ("exit", "the environment raised SystemExit: 3"),
-    ("state", "step 3: the environment gave a non-finite observation (dim 0)"),
-    ("reward", "step 3: the environment gave a non-finite reward (inf)"),
+    ("state", "step 3: the environment returned a non-finite observation (dimension 0)"),
+    ("reward", "step 3: the environment returned a non-finite reward (inf)"),
 ]
 
 
@@ -310,7 +310,7 @@ def test_nobody_acts_on_what_is_not_finite() -> None:
         acted.append(state)
         return np.zeros(2)
 
-    assert len(beginning(environment, policy, 0)) == 4  # the first state, and three steps
+    assert len(first_steps(environment, policy, 0)) == 4  # the first state, and three steps
     assert np.isfinite(acted).all()
 
 
@@ -648,11 +648,11 @@ from td7.training import lockstep
 from td7.rollouts.vector import ParallelVectorEnvironment
 import td7.cli.main
 lockstep.can_spin = lambda _: {spins}
-advance = ParallelVectorEnvironment.advance
+advance = ParallelVectorEnvironment._advance
 def tell(self):
     advance(self)
     print('working', flush=True)  # all of them are up
-ParallelVectorEnvironment.advance = tell
+ParallelVectorEnvironment._advance = tell
 td7.cli.main.main(sys.argv[1:])
 """
 
@@ -741,9 +741,9 @@ def test_play_is_what_players_play() -> None:
 
 
 def test_an_evaluation_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.rollouts.evaluation.LONGEST", 50)
+    monkeypatch.setattr("td7.rollouts.evaluation.MAX_STEPS", 50)
     environment = make(Task("toys:Endless-v0"))
-    told = "seed 3, evaluation at step 10, episode 0: no end after 50 steps; a task without a time"
+    told = "seed 3, evaluation at step 10, episode 0: the episode has not ended after 50 steps; give"
     with pytest.raises(RunError, match=told):
         list(evaluate(environment, lambda _: np.zeros(1), seed=3, step=10, episodes=1))
     limited = make(Task("toys:Endless-v0", {"max_episode_steps": 70}))
@@ -755,7 +755,7 @@ def test_a_signal_ends_a_task_that_would_never_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The evaluation at step 0 goes on for ever; it waits in the snapshot, to be played again."""
-    monkeypatch.setattr("td7.rollouts.evaluation.LONGEST", 10**9)
+    monkeypatch.setattr("td7.rollouts.evaluation.MAX_STEPS", 10**9)
     step = toys.Count.step
 
     def alarmed(self: toys.Count, action: Any) -> Any:
@@ -840,5 +840,5 @@ def test_a_program_without_a_file(tmp_path: Path) -> None:
     told = not_sent.stderr.splitlines()[-1]
     assert told.startswith("td7.errors.InputError: worker processes cannot make the task 'Mine-v0'")
     assert told.endswith(
-        "put it into a module, as 'module:Mine-v0', or give workers=0 and processes=1"
+        "move the task to a module and name it 'module:Mine-v0', or use workers=0 and processes=1"
     )
