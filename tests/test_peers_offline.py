@@ -751,9 +751,9 @@ def test_data_are_scaled_as_by_d3rlpys_scalers() -> None:
         for name in ("td3+bc", "iql")
     }
     n = TASK.state_dim
-    prepared = learners["td3+bc"].prepared(rows, LAYOUT)
+    prepared = learners["td3+bc"].prepare_rows(rows, LAYOUT)
     assert_allclose(prepared[:, :n], states.transform_numpy(rows[:, :n]), rtol=1e-5, atol=1e-6)
-    prepared = learners["iql"].prepared(rows, LAYOUT)
+    prepared = learners["iql"].prepare_rows(rows, LAYOUT)
     assert_allclose(prepared[:, -2], rewards.transform_numpy(rows[:, -2]), rtol=1e-5)
     for name in CONFIGS:
         default = fields(name)

@@ -143,7 +143,7 @@ class InSampleLearner(Learner):
     def critic_loss(self, error: Tensor) -> Tensor:
         """[S], of Q - y [S, 2, B, 1]."""
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """Rewards times 1000 over the range of returns; actions a little within [-1, 1]."""
         rows = rows.copy()
         actions = rows[:, layout.state_dim : layout.state_dim + layout.action_dim]
