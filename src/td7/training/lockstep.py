@@ -68,8 +68,7 @@ class LockstepTraining(SingleProcessTraining):
             if self._actions[m]:
                 newest = (self.replay.added[m] - 1) % self.replay.capacity
                 row = self.replay.rows[m, newest].cpu().numpy()
-                begin = self.spec.state_dim + self.spec.action_dim
-                if not np.array_equal(row[begin : begin + self.spec.state_dim], state):
+                if not np.array_equal(self.replay.layout.split(row).next_state, state):
                     self.progress.warn(
                         f"seed {self.config.seeds[m]}: the actions of its current episode, taken "
                         "again, led to another state; the run continues, but not exactly"
@@ -109,8 +108,7 @@ class LockstepTraining(SingleProcessTraining):
             self._fetch_metrics_if_due(m)
 
     def _record_actions(self, rows: Float32) -> None:
-        begin = self.spec.state_dim
-        actions = rows[:, begin : begin + self.spec.action_dim].copy()
+        actions = self.replay.layout.split(rows).action.copy()
         for member, episode, action in zip(self.members, self._actions, actions, strict=True):
             member.steps += 1
             episode.append(action)

@@ -110,10 +110,6 @@ class SeedProcess:
     may_train: bool = False
     end: ProcessEnd | None = None
 
-    @property
-    def name(self) -> str:
-        return self.worker.process.name
-
     def send(self, message: object) -> None:
         with suppress(OSError):  # it died, which receiving from it reveals
             self.worker.connection.send(message)
@@ -250,9 +246,9 @@ class MultiprocessTraining:
             for process, report in self._reports():
                 if isinstance(report, ProcessReady):
                     process.status = report.status
-                    metrics[process.name] = report.metrics
+                    metrics[process.worker.name] = report.metrics
                 elif not isinstance(report, ProgressMessage):
-                    raise self._fault or RunError(f"{process.name} trained unasked")
+                    raise self._fault or RunError(f"{process.worker.name} trained unasked")
         return metrics[self._processes[0].name]
 
     def _start_training(self) -> None:

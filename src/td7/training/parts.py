@@ -105,5 +105,5 @@ def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
         shared=dataset is not None,
     )
     if dataset is not None:
-        replay.fill(learner.prepared(dataset.rows, dataset.layout))
+        replay.fill(learner.prepare_rows(dataset.rows, dataset.layout))
     return learner, replay
