@@ -249,7 +249,7 @@ class MultiprocessTraining:
                     metrics[process.worker.name] = report.metrics
                 elif not isinstance(report, ProgressMessage):
                     raise self._fault or RunError(f"{process.worker.name} trained unasked")
-        return metrics[self._processes[0].name]
+        return metrics[self._processes[0].worker.name]
 
     def _start_training(self) -> None:
         """Let the first process train alone until it has compiled; the others reuse its result.
