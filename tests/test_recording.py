@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 import td7
 import toys
+from fake_runs import dataset_fields
 from folders import SMALL, newest
 from folders import rows as replay_rows
 from td7.cli.main import main
@@ -694,7 +695,7 @@ def test_a_run_that_learned_from_data_has_no_replay_of_its_own(
 ) -> None:
     path = spoilt / "config.json"
     record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "dataset": {"source": "x.hdf5"}}))
+    path.write_text(json.dumps({**record, "dataset": dataset_fields("x.hdf5")}))
     told = failing(*words_of(spoilt, "replay", 5))
     assert told == f"{spoilt} learned from given data and collected none"
     assert everything(here) == {}

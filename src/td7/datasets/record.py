@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeDone, EpisodeTask
 from td7.rollouts.pool import make_executor
 from td7.runs import policies
-from td7.runs.record import read_config
+from td7.runs.record import RunRecord
 from td7.runs.snapshots import ROWS, Snapshots, process_folders
 from td7.types import Episode, Float32, RowLayout
 
@@ -25,23 +24,6 @@ FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no t
 MEDIUM = 1 / 3  # of the way from random to the run's best, as D4RL's medium policies are
 
 Report = Callable[[int, int], None]  # rows so far, and in all
-
-
-class Origin(NamedTuple):
-    """What a run's config says of where its data come from."""
-
-    task_id: str
-    algorithm: str
-    first_seed: int
-
-
-def origin(run: Path) -> Origin:
-    config = read_config(run)
-    try:
-        task_id, algorithm = str(config["task"]["id"]), str(config["algorithm"])
-        return Origin(task_id, algorithm, int(config["seeds"][0]))
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
 
 
 @dataclass(frozen=True)
@@ -81,8 +63,8 @@ def record(
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
     check_writable(out)
-    known = origin(run)
-    seed = known.first_seed if seed is None else seed
+    run_record = RunRecord.read(run)
+    seed = run_record.seeds[0] if seed is None else seed
     source = Source(run, seed, workers, report, say)
     found, steps = KINDS[kind](source, rows)
     spec = source.policy.spec
@@ -104,7 +86,7 @@ def record(
             "task": spec.task.id,
             "task_kwargs": json.dumps(spec.task.kwargs),
             "kind": kind,
-            "algorithm": known.algorithm,
+            "algorithm": run_record.algorithm,
             "seed": seed,
             "policy_steps": steps,
             "policies": "; ".join(source.told),
@@ -223,7 +205,7 @@ class Source:
 
     def replayed(self, rows: int) -> Recorded:
         """What the run did, from its first step on, as its last snapshot holds it."""
-        if read_config(self.run).get("dataset"):
+        if RunRecord.read(self.run).dataset:
             raise InputError(f"{self.run} learned from given data and collected none")
         for folder in process_folders(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)

@@ -15,6 +15,7 @@ from td7.errors import InputError, one_of
 from td7.options import TrainOptions, options_from, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
+from td7.runs.record import DatasetRecord, RunRecord, damaged
 from td7.training.config import PRECISIONS
 from td7.training.hardware import (
     choose_device,
@@ -29,7 +30,7 @@ from td7.types import Task, TaskSpec
 if TYPE_CHECKING:
     from td7.algorithms import Algorithm
     from td7.datasets.dataset import Dataset
-    from td7.training.config import DatasetRecord, RunConfig
+    from td7.training.config import RunConfig
 
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
@@ -172,8 +173,7 @@ def _offline_settings(chosen: "Algorithm", settings: Mapping[str, Any]) -> dict[
     return {**chosen.offline, **settings}
 
 
-def dataset_record(dataset: "Dataset") -> "DatasetRecord":
-
+def dataset_record(dataset: "Dataset") -> DatasetRecord:
     path = Path(dataset.source)  # a whole path is right from elsewhere, too; an id stays as it is
     source = str(path.resolve()) if path.exists() else dataset.source
     digest = sha256(dataset.rows.data).hexdigest()
@@ -188,7 +188,7 @@ def settings_of(given: Any) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) else parse_settings(given)
 
 
-def recorded_config(path: Path, record: Mapping[str, Any]) -> "RunConfig":
+def recorded_config(record: RunRecord) -> "RunConfig":
     """The config that a run began with, if it can go on here.
 
     Its hyperparameters are its own: what they came from, a row or defaults, may be others by now.
@@ -196,12 +196,9 @@ def recorded_config(path: Path, record: Mapping[str, Any]) -> "RunConfig":
     from td7.training.config import RunConfig
 
     try:
-        config = RunConfig.from_json(record)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    parse_seeds(config.seeds)
+        config = RunConfig.from_record(record)
+    except KeyError as error:
+        raise damaged(record.folder, error) from None
     choose_device(config.device)  # which this machine may not have
     choose_replay_device(config.replay_device, config.device)
     choose_engine(config.engine, config.device, config.steps)

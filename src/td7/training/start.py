@@ -14,7 +14,7 @@ from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
-from td7.runs.record import command_line, finished_steps, read_config, versions
+from td7.runs.record import RunRecord, command_line, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
 from td7.training.config import check_same
 from td7.training.hardware import (
@@ -84,12 +84,12 @@ def continue_run(
 ) -> Path:
     """A run that was stopped, from its last snapshot; `how` has the options that are given."""
     check_listener(listener)
-    record = read_config(path)
-    config = recorded_config(path, record)
+    record = RunRecord.read(path)
+    config = recorded_config(record)
     if dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: --dataset is of no use")
     kept = ("workers", "snapshot_every", "tensorboard")
-    before = {name: record[name] for name in kept if name in record}
+    before = {name: record.data[name] for name in kept if name in record.data}
     given = {name: value for name, value in how.items() if value is not None}
     options = train_options({**before, **given, "quiet": quiet})
     data = None
@@ -123,7 +123,7 @@ def continue_run(
     spec = describe(config.task)
     check_memory(config, spec)
     return run_to_end(
-        config, spec, path, record, players, options, data, listener=listener, resumed=True
+        config, spec, path, record.data, players, options, data, listener=listener, resumed=True
     )
 
 
