@@ -24,16 +24,16 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.cli.main import main
 from td7.configs import build_config
 from td7.errors import InputError, RunError, Stopped
-from td7.files import Seal, write
+from td7.files import FileDigest, write
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.episodes import (
     AnyTask,
-    Done,
-    EpisodeDone,
+    EpisodeResult,
     EpisodeTask,
-    EvaluationDone,
+    EvaluationResult,
     EvaluationTask,
     Player,
+    TaskResult,
     play,
 )
 from td7.rollouts.evaluation import beginning, evaluate
@@ -82,7 +82,7 @@ TASKS: list[AnyTask] = [
 ]
 
 
-def key(done: Done) -> tuple[Any, ...]:
+def key(done: TaskResult) -> tuple[Any, ...]:
     """Which task, apart from its weights."""
     task = done.task
     if isinstance(task, EpisodeTask):
@@ -91,15 +91,15 @@ def key(done: Done) -> tuple[Any, ...]:
     return ("evaluation", task.seed, task.step, task.policy.tobytes())
 
 
-def result(done: Done) -> tuple[Any, ...]:
+def result(done: TaskResult) -> tuple[Any, ...]:
     """All that a task gave, bit for bit."""
-    if isinstance(done, EpisodeDone):
+    if isinstance(done, EpisodeResult):
         e = done.episode
         return (e.rows.dtype, e.rows.tobytes(), e.episode_return, e.length, e.finished)
     return done.episodes
 
 
-def play_fresh(task: AnyTask) -> Done:
+def play_fresh(task: AnyTask) -> TaskResult:
     player = Player(POINT, NETWORK)
     done = player.run(task)
     player.close()
@@ -112,10 +112,10 @@ def fresh() -> dict[tuple[Any, ...], tuple[Any, ...]]:
     return {key(done): result(done) for done in map(play_fresh, TASKS)}
 
 
-def collect(executor: Executor, tasks: Sequence[AnyTask]) -> list[Done]:
+def collect(executor: Executor, tasks: Sequence[AnyTask]) -> list[TaskResult]:
     for task in tasks:
         executor.submit(task)
-    done: list[Done] = []
+    done: list[TaskResult] = []
     while executor.pending:
         done += executor.completed(block=True)
     return done
@@ -146,7 +146,7 @@ def test_an_episode_by_hand(noise: float) -> None:
     """Reset, noise and clipping from the streams; the row holds what the task was given."""
     task = replace(episode(3, 5), exploration=Exploration("added_noise", noise))
     done = play_fresh(task)
-    assert isinstance(done, EpisodeDone)
+    assert isinstance(done, EpisodeResult)
     env = make(POINT)
     state = env.reset(derived_seed(3, Stream.EPISODE_RESET, 5))
     random = generator(3, Stream.EXPLORATION, 5)
@@ -167,7 +167,7 @@ def test_an_episode_by_hand(noise: float) -> None:
 
 def test_random_actions_fill_the_box() -> None:
     done = [play_fresh(episode(0, k, policy=None)) for k in range(20)]
-    actions = np.concatenate([d.episode.rows[:, 2:4] for d in done if isinstance(d, EpisodeDone)])
+    actions = np.concatenate([d.episode.rows[:, 2:4] for d in done if isinstance(d, EpisodeResult)])
     assert np.abs(actions).max() <= 1.0
     assert actions.min() < -0.95
     assert actions.max() > 0.95
@@ -176,7 +176,7 @@ def test_random_actions_fill_the_box() -> None:
 
 def test_an_evaluation_by_hand() -> None:
     done = play_fresh(evaluation(3, 50, episodes=2))
-    assert isinstance(done, EvaluationDone)
+    assert isinstance(done, EvaluationResult)
     actor = Actor(NETWORK, POLICIES[0])
     env = make(POINT)
     for i, played in enumerate(done.episodes):
@@ -203,12 +203,12 @@ def test_used_players_and_any_order_give_the_same(
 
 def test_an_episode_cut_short_is_the_beginning_of_the_whole() -> None:
     whole, cut = play_fresh(episode()), play_fresh(replace(episode(), limit=7))
-    assert isinstance(whole, EpisodeDone)
-    assert isinstance(cut, EpisodeDone)
+    assert isinstance(whole, EpisodeResult)
+    assert isinstance(cut, EpisodeResult)
     np.testing.assert_array_equal(cut.episode.rows, whole.episode.rows[:7])
     assert not cut.episode.finished
     exact = play_fresh(replace(episode(), limit=whole.episode.length))
-    assert isinstance(exact, EpisodeDone)
+    assert isinstance(exact, EpisodeResult)
     assert exact.episode.finished
 
 
@@ -230,7 +230,7 @@ def test_episodes_go_before_evaluations() -> None:
         done = collect(pool, [evaluation(0, 0), evaluation(0, 10), episode(0, 0), episode(0, 1)])
         # The first had begun when the others came.
         kinds = [type(d) for d in done]
-        assert kinds == [EvaluationDone, EpisodeDone, EpisodeDone, EvaluationDone]
+        assert kinds == [EvaluationResult, EpisodeResult, EpisodeResult, EvaluationResult]
     finally:
         pool.close()
 
@@ -483,7 +483,7 @@ def test_episodes_that_do_not_repeat_are_told_once(
 def test_a_traceback_that_cannot_be_written_does_not_hide_the_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, content: bytes) -> Seal:
+    def full(path: Path, content: bytes) -> FileDigest:
         if path.name == "error.txt":
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, content)
@@ -644,14 +644,14 @@ td7.cli.main.main(sys.argv[1:])
 STEPPERS_TELL = """
 import sys
 from td7.training import lockstep
-from td7.rollouts.vector import StepperPool
+from td7.rollouts.vector import ParallelVectorEnvironment
 import td7.cli.main
 lockstep.can_spin = lambda _: {spins}
-advance = StepperPool.advance
+advance = ParallelVectorEnvironment.advance
 def tell(self):
     advance(self)
     print('working', flush=True)  # all of them are up
-StepperPool.advance = tell
+ParallelVectorEnvironment.advance = tell
 td7.cli.main.main(sys.argv[1:])
 """
 
@@ -734,7 +734,7 @@ def test_play_is_what_players_play() -> None:
     environment = make(POINT)
     played = play(environment, NETWORK, episode())
     done = play_fresh(episode())
-    assert isinstance(done, EpisodeDone)
+    assert isinstance(done, EpisodeResult)
     np.testing.assert_array_equal(played.rows, done.episode.rows)
     environment.close()
 

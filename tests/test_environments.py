@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from td7.errors import InputError, RunError
 from td7.rollouts.environment import ActionMap, Environment
-from td7.rollouts.registration import describe, make, tasks
+from td7.rollouts.registration import describe, make, mujoco_tasks
 from td7.types import PAPER_TASKS, Float64, Task
 
 MUJOCO = tuple(int(part) for part in importlib.metadata.version("mujoco").split(".")[:2])
@@ -223,14 +223,14 @@ def test_margins_are_halved_on_v4_from_mujoco_3_5(
     np.testing.assert_array_equal(base.model.geom_margin, factor * untouched.model.geom_margin)
 
 
-@pytest.mark.parametrize("id", [id for id in tasks() if id.endswith("-v4")])
+@pytest.mark.parametrize("id", [id for id in mujoco_tasks() if id.endswith("-v4")])
 def test_a_v4_model_has_one_margin(id: str) -> None:
     """Otherwise the sum of two halves would not be the larger of the two."""
     base: Any = make(Task(id)).env.unwrapped
     assert np.ptp(base.model.geom_margin) == 0
 
 
-@pytest.mark.parametrize("id", tasks())
+@pytest.mark.parametrize("id", mujoco_tasks())
 def test_an_episode_depends_on_its_seed_and_actions_alone(id: str) -> None:
     fresh, used = make(Task(id)), make(Task(id))
     actions = np.random.default_rng(0).uniform(-1, 1, (30, fresh.spec.action_dim))
@@ -418,7 +418,7 @@ def test_the_papers_tasks(id: str, state_dim: int, action_dim: int, bound: float
 
 
 def test_every_listed_task_can_be_made() -> None:
-    listed = tasks()
+    listed = mujoco_tasks()
     assert set(PAPER_TASKS) < set(listed)
     assert {id[-3:] for id in listed} == {"-v4", "-v5"}
     for id in listed:

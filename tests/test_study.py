@@ -23,7 +23,7 @@ import toys
 from fake_runs import dataset_fields, write_config
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.processes import EndOfScript, available_cores
+from td7.processes import StopScriptImport, available_cores
 from td7.report import write as write_module
 from td7.studies import folder as folder_module
 from td7.studies import local as local_module
@@ -339,8 +339,8 @@ def test_missing_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_worker_that_reads_a_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.processes._Running.script", True)
-    with pytest.raises(EndOfScript):
+    monkeypatch.setattr("td7.processes._ScriptImport.is_active", True)
+    with pytest.raises(StopScriptImport):
         td7.study("design")
 
 

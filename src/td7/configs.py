@@ -59,7 +59,7 @@ def _check_limits(name: str, value: float, limits: Mapping[str, float | None]) -
             raise InputError(f"{name}={value} must be {word.replace('_', ' ')} {bound:g}")
 
 
-def number(name: str, value: Any, kind: type[Number], **limits: float) -> Number:
+def parse_number(name: str, value: Any, kind: type[Number], **limits: float) -> Number:
     """`value` as `kind`, within limits such as `at_least`."""
     found: Number = parse(name, value, kind)
     _check_limits(name, found, limits)

@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, NamedTuple
 from td7.errors import InputError
 
 
-class Seal(NamedTuple):
+class FileDigest(NamedTuple):
     """What a file should hold, taken from what was meant to be written and not from the disk."""
 
     sha256: str
     bytes: int
 
-    def fault(self, path: Path) -> str:
+    def mismatch(self, path: Path) -> str:
         """What is wrong with the file, or nothing."""
         try:
             if path.stat().st_size != self.bytes:
@@ -33,7 +33,7 @@ class Seal(NamedTuple):
         return ""
 
 
-class _Sealing:
+class _HashingWriter:
     """Writes through to a file and hashes what passes."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -46,8 +46,8 @@ class _Sealing:
         self._bytes += len(data)
         return self._file.write(data)
 
-    def seal(self) -> Seal:
-        return Seal(self._hash.hexdigest(), self._bytes)
+    def seal(self) -> FileDigest:
+        return FileDigest(self._hash.hexdigest(), self._bytes)
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def check_writable(path: Path) -> None:
         pass
 
 
-def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:
+def write(path: Path, content: bytes | Callable[[Any], None]) -> FileDigest:
     """`path` holds either what it held before or all of `content`, whatever happens meanwhile.
 
     A callable is given an object to `write` bytes to.
@@ -73,7 +73,7 @@ def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:
     aside = path.with_name(f".{path.name}.tmp")
     try:
         with aside.open("wb") as file:
-            sealing = _Sealing(file)
+            sealing = _HashingWriter(file)
             if isinstance(content, bytes):
                 sealing.write(content)
             else:
@@ -90,7 +90,7 @@ def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:
     return sealing.seal()
 
 
-def write_json(path: Path, data: Any) -> Seal:
+def write_json(path: Path, data: Any) -> FileDigest:
     return write(path, (json.dumps(data, indent=2) + "\n").encode())
 
 

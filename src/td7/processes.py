@@ -142,28 +142,28 @@ def _children_without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-class EndOfScript(BaseException):
+class StopScriptImport(BaseException):
     """A user's script, run again, has come to where it uses this package."""
 
 
-class _Running:
-    script = False  # whether this process is reading a user's script
+class _ScriptImport:
+    is_active = False  # whether this process is reading a user's script
 
 
-def end_script() -> None:
+def stop_script_import() -> None:
     """Called by whatever a script may start: where it is read again, it has done its part."""
-    if _Running.script:
-        raise EndOfScript
+    if _ScriptImport.is_active:
+        raise StopScriptImport
 
 
 @contextmanager
-def reading_script() -> Iterator[None]:
+def script_import() -> Iterator[None]:
     """A user's script is run again in here, up to where it uses this package."""
-    _Running.script = True
+    _ScriptImport.is_active = True
     try:
         yield
     finally:
-        _Running.script = False
+        _ScriptImport.is_active = False
 
 
 @dataclass(frozen=True)

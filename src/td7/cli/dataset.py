@@ -107,7 +107,7 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
 
 
 def _dataset_record(options: argparse.Namespace) -> int:
-    from td7.configs import number, parse
+    from td7.configs import parse, parse_number
     from td7.datasets.record import record
     from td7.runs.record import RunRecord
     from td7.training.hardware import MOST_WORKERS
@@ -116,7 +116,7 @@ def _dataset_record(options: argparse.Namespace) -> int:
     run = Path(options.run)
     task = RunRecord.read(run).task.name
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
-    workers = number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
+    workers = parse_number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
     with amounts(out.name, "rows") as report:
         record(
             run,

@@ -46,22 +46,22 @@ class EvaluationTask:
 
 
 @dataclass(frozen=True)
-class EpisodeDone:
+class EpisodeResult:
     task: EpisodeTask
     episode: Episode
     seconds: float
 
 
 @dataclass(frozen=True)
-class EvaluationDone:
+class EvaluationResult:
     task: EvaluationTask
     episodes: tuple[EvaluationEpisode, ...]
     seconds: float
-    repeats: bool  # whether episodes follow from their reset seed and actions alone
+    is_reproducible: bool  # whether episodes follow from their reset seed and actions alone
 
 
 AnyTask = EpisodeTask | EvaluationTask
-Done = EpisodeDone | EvaluationDone
+TaskResult = EpisodeResult | EvaluationResult
 
 
 class Player:
@@ -72,7 +72,7 @@ class Player:
         self._network = network
         self._environments: dict[type, Environment] = {}
 
-    def run(self, task: AnyTask) -> Done:
+    def run(self, task: AnyTask) -> TaskResult:
         environment = self._environments.get(type(task))
         if environment is None:
             environment = self._environments[type(task)] = make(self._task)
@@ -81,11 +81,11 @@ class Player:
             if isinstance(task, EvaluationTask):
                 return self._evaluate(environment, task, begin)
             episode = play(environment, self._network, task)
-            return EpisodeDone(task, episode, time.perf_counter() - begin)
+            return EpisodeResult(task, episode, time.perf_counter() - begin)
 
     def _evaluate(
         self, environment: Environment, task: EvaluationTask, begin: float
-    ) -> EvaluationDone:
+    ) -> EvaluationResult:
         """And, the first time, whether an episode is the same again after others."""
         actor = Actor(self._network, task.policy)
         is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
@@ -94,7 +94,7 @@ class Player:
             evaluate(environment, actor, seed=task.seed, step=task.step, episodes=task.episodes)
         )
         repeats = not is_first or beginning(environment, actor, seed) == before
-        return EvaluationDone(task, returns, time.perf_counter() - begin, repeats)
+        return EvaluationResult(task, returns, time.perf_counter() - begin, repeats)
 
     def close(self) -> None:
         for environment in self._environments.values():

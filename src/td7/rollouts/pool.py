@@ -14,8 +14,8 @@ from typing import Protocol
 from td7.errors import InputError, RunError
 from td7.networks.description import Network
 from td7.processes import Script, Worker, end_workers, start_workers, worker_death
-from td7.rollouts.episodes import AnyTask, Done, EpisodeTask, EvaluationTask, Player
-from td7.rollouts.registration import make_known
+from td7.rollouts.episodes import AnyTask, EpisodeTask, EvaluationTask, Player, TaskResult
+from td7.rollouts.registration import register_in_worker
 from td7.types import Task
 
 
@@ -24,7 +24,7 @@ class Executor(Protocol):
 
     def submit(self, task: AnyTask) -> None: ...
 
-    def completed(self, *, block: bool) -> list[Done]:
+    def completed(self, *, block: bool) -> list[TaskResult]:
         """Results that are ready; with `block`, at least one unless a timeout passes first.
 
         What an environment raises comes from here, in a call of its own: no result is lost with
@@ -57,7 +57,7 @@ class InProcess:
     def submit(self, task: AnyTask) -> None:
         self._queue.append(task)
 
-    def completed(self, *, block: bool) -> list[Done]:
+    def completed(self, *, block: bool) -> list[TaskResult]:
         del block  # a task that waits is run at once either way
         if not self._queue:
             return []
@@ -128,10 +128,10 @@ class Pool:
         kept = 1 if self._plays and len(self._workers) > 1 else 0
         return evaluating < len(self._workers) - kept
 
-    def completed(self, *, block: bool) -> list[Done]:
+    def completed(self, *, block: bool) -> list[TaskResult]:
         by_connection = {worker.connection: worker for worker in self._workers}
         ready = wait(list(by_connection), timeout=0.5 if block and self.pending else 0)
-        results: list[Done] = []
+        results: list[TaskResult] = []
         for connection in ready:
             worker = by_connection[connection]  # type: ignore[index]  # only connections are waited for
             try:
@@ -178,13 +178,13 @@ class Pool:
 
 def _work(connection: Connection, task: Task, network: Network, script: Script) -> None:
     """A worker process: tasks in, results or what went wrong out, until the pipe closes."""
-    make_known(task, script)
+    register_in_worker(task, script)
     player = Player(task, network)
     try:
         while True:
             request = connection.recv()
             try:
-                answer: Done | Exception = player.run(request)
+                answer: TaskResult | Exception = player.run(request)
             except (RunError, InputError) as error:
                 answer = error
             connection.send(answer)

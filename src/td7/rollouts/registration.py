@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from td7.errors import InputError, UnknownTask, describe_error, nearest, one_line, unknown
-from td7.processes import EndOfScript, Script, reading_script
+from td7.processes import Script, StopScriptImport, script_import
 from td7.rollouts.environment import Environment
 from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
 
@@ -84,7 +84,7 @@ def describe(task: Task) -> TaskSpec:
     return environment.spec
 
 
-def tasks() -> list[str]:
+def mujoco_tasks() -> list[str]:
     """The ids of Gymnasium's MuJoCo tasks, v4 and v5, that can be made here."""
     return sorted(
         id
@@ -114,7 +114,7 @@ def _registered(task: Task) -> EnvSpec:
     if id in gymnasium.registry:
         return gymnasium.registry[id]
     # Gymnasium also lists MuJoCo tasks that it cannot make any more (v2, v3): never suggest those.
-    current = tasks()
+    current = mujoco_tasks()
     families = {without_version(other) for other in current}
     others = (
         other
@@ -169,7 +169,7 @@ def _told(error: BaseException) -> str:
     return describe_error(error)
 
 
-def make_known(task: Task, script: Script) -> None:
+def register_in_worker(task: Task, script: Script) -> None:
     """Registers the task in a worker as it is here, whatever it may be there without."""
     try:
         make(task).close()
@@ -179,5 +179,5 @@ def make_known(task: Task, script: Script) -> None:
     if script.entry is not None:
         gymnasium.registry[script.entry.id] = script.entry
     elif script.path is not None and (script.must_run or not is_known):
-        with suppress(EndOfScript), reading_script():
+        with suppress(StopScriptImport), script_import():
             runpy.run_path(script.path, run_name="__mp_main__")

@@ -22,7 +22,7 @@ from td7.errors import InputError, RunError
 from td7.processes import Script, Worker, available_cores, end_workers, start_workers, worker_death
 from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import check_finite
-from td7.rollouts.registration import make, make_known
+from td7.rollouts.registration import make, register_in_worker
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
@@ -36,7 +36,7 @@ class EpisodeState:
     actions: Float32  # [steps so far, action_dim]: played again, they lead to the same state
 
 
-class Stepped(NamedTuple):
+class VectorStep(NamedTuple):
     """What a time step led to, a row a member; the next time step writes over it."""
 
     row: Float32  # [S, width]: transitions
@@ -129,19 +129,19 @@ def places(spec: TaskSpec) -> np.dtype[np.void]:
     )
 
 
-class Stepper(ABC):
+class VectorEnvironment(ABC):
     """All members' environments, each a time step at a time."""
 
     def __init__(self, board: NDArray[np.void]) -> None:
         self._board = board
-        self._stepped = Stepped(*(board[name] for name in Stepped._fields))
+        self._stepped = VectorStep(*(board[name] for name in VectorStep._fields))
 
-    def now(self) -> Stepped:
+    def observe(self) -> VectorStep:
         """Where the members are: their states to act on and noise to explore with."""
         self.look()
         return self._stepped
 
-    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> Stepped:
+    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> VectorStep:
         """actions [S, action_dim], in [-1, 1]."""
         self._board["action"] = actions
         self._board["next_is_random"] = next_is_random
@@ -160,7 +160,7 @@ class Stepper(ABC):
     def close(self) -> None: ...
 
 
-class StepperInProcess(Stepper):
+class SerialVectorEnvironment(VectorEnvironment):
     """One member after the other."""
 
     def __init__(
@@ -190,7 +190,7 @@ class StepperInProcess(Stepper):
             member.close()
 
 
-class StepperPool(Stepper):
+class ParallelVectorEnvironment(VectorEnvironment):
     """Members spread over processes, which step at the same time, on a board in shared memory.
 
     A pipe takes longer than a time step: where there are cores enough, processes look at a line of
@@ -319,15 +319,15 @@ def _step_for(
     script: Script,
 ) -> None:
     """A stepping process: does what it is asked for until the learner is gone."""
-    make_known(task, script)
+    register_in_worker(task, script)
     line = desk.line()
-    stepper: StepperInProcess | None = None
+    stepper: SerialVectorEnvironment | None = None
     try:
         while True:
             request = desk.await_request(line, connection)
             fault: Exception | None = None
             try:
-                stepper = stepper or StepperInProcess(task, seeds, live, desk.board())
+                stepper = stepper or SerialVectorEnvironment(task, seeds, live, desk.board())
                 stepper.advance() if request == ADVANCE else stepper.look()
             except (RunError, InputError) as error:
                 fault = error
@@ -342,7 +342,7 @@ def _step_for(
             stepper.close()
 
 
-def make_stepper(
+def make_vector_environment(
     task: Task,
     seeds: Sequence[int],
     live: Sequence[EpisodeState],
@@ -350,12 +350,12 @@ def make_stepper(
     processes: int,
     *,
     spins: bool = False,
-) -> Stepper:
+) -> VectorEnvironment:
     """Stepping processes, or none at all for 0. `spins`: they may keep their cores busy."""
     if processes:
         count = min(processes, len(seeds))
-        return StepperPool(task, seeds, live, spec, count, spins=spins)
-    return StepperInProcess(task, seeds, live, np.zeros(len(seeds), places(spec)))
+        return ParallelVectorEnvironment(task, seeds, live, spec, count, spins=spins)
+    return SerialVectorEnvironment(task, seeds, live, np.zeros(len(seeds), places(spec)))
 
 
 def can_spin(processes: int) -> bool:

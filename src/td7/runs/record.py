@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from td7 import __version__
-from td7.configs import number
+from td7.configs import parse_number
 from td7.errors import InputError, one_line
 from td7.options import parse_seeds
 from td7.types import Task
@@ -92,7 +92,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": parse_seeds(_typed("seeds", data["seeds"], list)),
         "hyperparameters": _typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": DatasetRecord(**_typed("dataset", dataset, dict)) if dataset else None,
-        **{name: number(name, data[name], int, at_least=1) for name in counts},
+        **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
     }
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7.engine.cuda import Fetch
-from td7.rollouts.vector import EpisodeState, can_spin, make_stepper
+from td7.rollouts.vector import EpisodeState, can_spin, make_vector_environment
 from td7.training.config import RunConfig
 from td7.training.loop import Training
 from td7.training.member import Member
@@ -35,11 +35,11 @@ class LockstepTraining(Training):
         try:
             live = [self._live(m) for m in range(len(self.members))]
             steppers = max(0, workers - evaluators)
-            self._stepper = make_stepper(
+            self._stepper = make_vector_environment(
                 config.task, config.seeds, live, self.spec, steppers, spins=can_spin(workers)
             )
             self._opened.callback(self._stepper.close)
-            now = self._stepper.now()
+            now = self._stepper.observe()
             self._check_replayed(now.state)
             self._next_actions = self.engine.act(now.state, now.noise)
         except BaseException:

@@ -36,7 +36,7 @@ from td7.processes import (
     start_workers,
     worker_death,
 )
-from td7.rollouts.registration import make_known
+from td7.rollouts.registration import register_in_worker
 from td7.runs.folder import RunFolder
 from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
 from td7.runs.snapshots import has_snapshot, process_folder
@@ -455,7 +455,7 @@ def _learn(
     relay = Relay(connection)
     try:
         dataset = connection.recv()
-        make_known(config.task, script)
+        register_in_worker(config.task, script)
         loop: Training = loop_for(config, dataset)(
             config, spec, path, relay, workers=0, snapshot_every=snapshot_every
         )
