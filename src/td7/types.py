@@ -4,7 +4,8 @@ import math
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,23 @@ class Exploration:
     scale: float = 0.0  # of added noise: its standard deviation, in units of the [-1, 1] action
 
 
+class _Sliceable(Protocol):
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+Array = TypeVar("Array", bound=_Sliceable)  # of NumPy or PyTorch
+
+
+class Transitions(NamedTuple, Generic[Array]):
+    """The parts of packed rows [..., width]."""
+
+    state: Array
+    action: Array  # in [-1, 1]
+    next_state: Array
+    reward: Array  # [..., 1]
+    not_terminated: Array  # [..., 1]; 0 only where the task really ended
+
+
 @dataclass(frozen=True)
 class RowLayout:
     """Where the parts of a transition lie in a packed replay row."""
@@ -78,10 +96,11 @@ class RowLayout:
     def width(self) -> int:
         return 2 * self.state_dim + self.action_dim + 2
 
-    @property
-    def splits(self) -> list[int]:
-        """Widths in order: state, action, next state, reward, not_terminated."""
-        return [self.state_dim, self.action_dim, self.state_dim, 1, 1]
+    def split(self, rows: Array) -> Transitions[Array]:
+        """Views into rows [..., width]."""
+        widths = (self.state_dim, self.action_dim, self.state_dim, 1, 1)
+        bounds = pairwise(accumulate(widths, initial=0))
+        return Transitions(*(rows[..., begin:end] for begin, end in bounds))
 
     def row(
         self,

@@ -146,12 +146,12 @@ class InSampleLearner(Learner):
     def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
         """Rewards times 1000 over the range of returns; actions a little within [-1, 1]."""
         rows = rows.copy()
-        actions = rows[:, layout.state_dim : layout.state_dim + layout.action_dim]
-        np.clip(actions, -ACTION_LIMIT, ACTION_LIMIT, out=actions)
+        parts = layout.split(rows)
+        np.clip(parts.action, -ACTION_LIMIT, ACTION_LIMIT, out=parts.action)
         returns = piece_returns(rows, layout)
         spread = returns.max() - returns.min()
         if spread > 0:  # of one piece, or of equal ones, there is no range
-            rows[:, -2] *= RETURN_RANGE / spread
+            parts.reward[:] *= RETURN_RANGE / spread
         return rows
 
     def state(self) -> dict[str, Tensor]:
@@ -243,8 +243,8 @@ class IQL(InSampleLearner):
 
 def piece_returns(rows: Float32, layout: RowLayout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Sums of rewards over the data's pieces: up to a terminal, to a jump, to the last row."""
-    n, begin = layout.state_dim, layout.state_dim + layout.action_dim
-    jumps = np.linalg.norm(rows[1:, :n] - rows[:-1, begin : begin + n], axis=1) > SAME_STATE
-    ends = np.append(jumps, True) | (rows[:, -1] == 0)
+    parts = layout.split(rows)
+    jumps = np.linalg.norm(parts.state[1:] - parts.next_state[:-1], axis=1) > SAME_STATE
+    ends = np.append(jumps, True) | (parts.not_terminated[:, 0] == 0)
     starts = np.flatnonzero(np.append(True, ends[:-1]))
-    return np.add.reduceat(rows[:, -2].astype(float), starts)
+    return np.add.reduceat(parts.reward[:, 0].astype(float), starts)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from td7.types import Float32, RowLayout, TaskSpec
+from td7.types import Float32, RowLayout, TaskSpec, Transitions
 
 BATCH_SIZE = 256
 
@@ -69,24 +69,18 @@ def _trained(
     options = {"learning_rate": 3e-4, "batch_size": BATCH_SIZE, "buffer_size": len(data)}
     model = make(_Spaces(spec), device=device, **options)
     model.set_logger(Logger(folder=None, output_formats=[]))
-    state, action, next_state, reward, not_terminated = _parts(spec, data)
+    parts = RowLayout(spec.state_dim, spec.action_dim).split(data)
     buffer = model.replay_buffer
     for part, given in (
-        (buffer.observations, state[:, None]),
-        (buffer.actions, action[:, None]),
-        (buffer.next_observations, next_state[:, None]),
-        (buffer.rewards, reward),
-        (buffer.dones, 1.0 - not_terminated),
+        (buffer.observations, parts.state[:, None]),
+        (buffer.actions, parts.action[:, None]),
+        (buffer.next_observations, parts.next_state[:, None]),
+        (buffer.rewards, parts.reward),
+        (buffer.dones, 1.0 - parts.not_terminated),
     ):
         part[:] = given
     buffer.full = True
     return lambda: model.train(gradient_steps=rounds, batch_size=BATCH_SIZE)
-
-
-def _parts(spec: TaskSpec, data: Float32) -> list[Float32]:
-    """State, action, next state, reward and not terminated, [rows, width] each."""
-    layout = RowLayout(spec.state_dim, spec.action_dim)
-    return np.split(data, np.cumsum(layout.splits)[:-1], axis=1)
 
 
 # -- d3rlpy --------------------------------------------------------------------------------------
@@ -131,18 +125,17 @@ def _updated(
     algorithm = make(batch_size=BATCH_SIZE).create(device=where)
     algorithm.create_impl((spec.state_dim,), spec.action_dim)
     rows = data[np.arange(BATCH_SIZE) % len(data)]
-    state, action, next_state, reward, not_terminated = (
-        torch.tensor(part, device=where) for part in _parts(spec, rows)
-    )
+    split = RowLayout(spec.state_dim, spec.action_dim).split(rows)
+    parts = Transitions(*(torch.tensor(part, device=where) for part in split))
     batch = TorchMiniBatch(
-        observations=state,
-        actions=action,
-        rewards=reward,
-        next_observations=next_state,
-        next_actions=action,
-        returns_to_go=torch.zeros_like(reward),
-        terminals=1 - not_terminated,
-        intervals=torch.ones_like(reward),
+        observations=parts.state,
+        actions=parts.action,
+        rewards=parts.reward,
+        next_observations=parts.next_state,
+        next_actions=parts.action,
+        returns_to_go=torch.zeros_like(parts.reward),
+        terminals=1 - parts.not_terminated,
+        intervals=torch.ones_like(parts.reward),
         device=where,
     )
     steps = count()

@@ -75,7 +75,7 @@ class PlainTD7:
     ) -> None:
         self.config = config
         self.device = device
-        parts = torch.split(torch.from_numpy(rows).to(device), layout.splits, dim=1)
+        parts = layout.split(torch.from_numpy(rows).to(device))
         self.data = [part.contiguous() for part in parts]
         self.priority = torch.ones(len(rows), device=device)
         dims = (layout.state_dim, layout.action_dim, config.embedding_dim, config.hidden_dim)

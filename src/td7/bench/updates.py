@@ -140,10 +140,9 @@ def made_up(spec: TaskSpec, rows: int) -> Float32:
     layout = RowLayout(spec.state_dim, spec.action_dim)
     random = np.random.default_rng(0)
     data = random.standard_normal((rows, layout.width), dtype=np.float32)
-    data[:, spec.state_dim : spec.state_dim + spec.action_dim] = random.uniform(
-        -1, 1, (rows, spec.action_dim)
-    )
-    data[:, -1] = 1.0
+    parts = layout.split(data)
+    parts.action[:] = random.uniform(-1, 1, parts.action.shape)
+    parts.not_terminated[:] = 1.0
     return data
 
 

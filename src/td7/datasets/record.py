@@ -69,17 +69,16 @@ def record(
     found, steps = KINDS[kind](source, rows)
     spec = source.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
-    splits = np.cumsum(layout.splits)[:-1]
-    states, actions, next_states, rewards, going_on = np.split(found.rows, splits, axis=1)
-    terminals = going_on[:, 0] == 0
+    parts = layout.split(found.rows)
+    terminals = parts.not_terminated[:, 0] == 0
     last = np.zeros(rows, np.bool_)
     last[[*found.ends, *found.cuts]] = True
     write(
         out,
-        observations=states,
-        actions=ActionMap(spec.action_low, spec.action_high).to_task(actions),
-        next_observations=next_states,
-        rewards=rewards[:, 0],
+        observations=parts.state,
+        actions=ActionMap(spec.action_low, spec.action_high).to_task(parts.action),
+        next_observations=parts.next_state,
+        rewards=parts.reward[:, 0],
         terminals=terminals,
         timeouts=last & ~terminals,
         attributes={

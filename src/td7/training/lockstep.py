@@ -62,8 +62,7 @@ class LockstepTraining(Training):
             if self._actions[m]:
                 place = (self.replay.added[m] - 1) % self.replay.capacity
                 row = self.replay.rows[m, place].cpu().numpy()
-                begin = self.spec.state_dim + self.spec.action_dim
-                if not np.array_equal(row[begin : begin + self.spec.state_dim], state):
+                if not np.array_equal(self.replay.layout.split(row).next_state, state):
                     self.progress.warn(
                         f"seed {self.config.seeds[m]}: the actions of its episode, played again, "
                         "led to another state; the run goes on, but not exactly"
@@ -103,8 +102,7 @@ class LockstepTraining(Training):
             self._fetch_metrics_if_due(m)
 
     def _keep_actions(self, rows: Float32) -> None:
-        begin = self.spec.state_dim
-        actions = rows[:, begin : begin + self.spec.action_dim].copy()
+        actions = self.replay.layout.split(rows).action.copy()
         for member, kept, action in zip(self.members, self._actions, actions, strict=True):
             member.steps += 1
             kept.append(action)
