@@ -24,9 +24,9 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from td7.datasets import download as fetching
 from td7.datasets.dataset import Dataset, summary, task_mismatch
-from td7.datasets.hdf5 import write
+from td7.datasets.download import RemoteFile, identify
+from td7.datasets.hdf5 import write_hdf5
 from td7.datasets.read import read
 from td7.datasets.scores import score
 from td7.engine.replay import Replay
@@ -326,7 +326,9 @@ def test_the_task_a_file_name_tells(tmp_path: Path, name: str, task: str) -> Non
 @pytest.mark.parametrize("ends", ENDS)
 def test_what_is_written_is_read(tmp_path: Path, ends: str) -> None:
     fields, path = fields_of(ends), tmp_path / "walker2d_medium.hdf5"
-    write(path, **_double(fields), attributes={"task": "Hopper-v5", "kind": "medium", "seed": 3})
+    write_hdf5(
+        path, **_double(fields), attributes={"task": "Hopper-v5", "kind": "medium", "seed": 3}
+    )
     dataset = read(str(path))
     assert_holds(dataset, fields, ends)
     assert dataset.self_collected
@@ -345,7 +347,7 @@ def test_a_written_file_states_its_bounds(tmp_path: Path) -> None:
     fields, path = fields_of("..."), tmp_path / "some.hdf5"
     bounds = {"action_low": (-0.5, -4.0), "action_high": (0.5, 4.0)}
     own = {**fields, "actions": fields["actions"] * np.array([0.5, 4.0], np.float32)}
-    write(path, **own, attributes={"task": "Some-v0", "kind": "random", **bounds})
+    write_hdf5(path, **own, attributes={"task": "Some-v0", "kind": "random", **bounds})
     assert_holds(read(path), fields, "...")
     unit = ActionMap((-4.0, -4.0), (4.0, 4.0))  # what is given comes first
     actions = read(path, bounds=unit).rows[:, STATES : STATES + ACTIONS]
@@ -354,18 +356,18 @@ def test_a_written_file_states_its_bounds(tmp_path: Path) -> None:
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
     path, attributes = tmp_path / "some.hdf5", {"task": "Some-v0", "kind": "random"}
-    write(path, **fields_of("..."), attributes=attributes)
+    write_hdf5(path, **fields_of("..."), attributes=attributes)
     before = path.read_bytes()
     with pytest.raises(TypeError):
-        write(path, **fields_of("...."), attributes={**attributes, "other": object()})
+        write_hdf5(path, **fields_of("...."), attributes={**attributes, "other": object()})
     with pytest.raises(ValueError, match="kind"):
-        write(path, **fields_of("...."), attributes={"task": "Some-v0"})
+        write_hdf5(path, **fields_of("...."), attributes={"task": "Some-v0"})
     short: Any = {**fields_of("..."), "actions": np.zeros((2, ACTIONS))}
     with pytest.raises(InputError, match=r"some\.hdf5: actions has 2 rows, observations 3"):
-        write(path, **short, attributes=attributes)
+        write_hdf5(path, **short, attributes=attributes)
     huge: Any = {**fields_of("..."), "rewards": [0, 1e300, 0]}
     with pytest.raises(InputError, match=r"some\.hdf5: rewards holds inf in row 1"):
-        write(path, **huge, attributes=attributes)
+        write_hdf5(path, **huge, attributes=attributes)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -473,7 +475,7 @@ def test_a_missing_file(tmp_path: Path, minari_root: Path) -> None:
     with pytest.raises(InputError) as told:
         read("/dev/null")  # it is there, but no file
     assert "'/dev/null'" not in str(told.value)
-    refused("hopper-medium-v2", "; `td7 dataset fetch hopper-medium-v2` gets D4RL's file")
+    refused("hopper-medium-v2", "; `td7 dataset fetch hopper-medium-v2` downloads D4RL's file")
     assert not minari_root.exists()
 
 
@@ -780,7 +782,7 @@ def test_data_of_another_task_are_told(
 ) -> None:
     path = tmp_path / f"{name}.hdf5"
     if stamps:
-        write(path, **fields_of("..T"), attributes={"kind": "medium", **stamps})
+        write_hdf5(path, **fields_of("..T"), attributes={"kind": "medium", **stamps})
     else:
         save(path, fields_of("..T"))
     told = task_mismatch(read(path), task)
@@ -790,7 +792,7 @@ def test_data_of_another_task_are_told(
 def test_the_warning_names_both_tasks(tmp_path: Path) -> None:
     path = tmp_path / "a.hdf5"
     stamps = {"task": "Hopper-v4", "kind": "medium", "task_kwargs": json.dumps(SHORT)}
-    write(path, **fields_of("..T"), attributes=stamps)
+    write_hdf5(path, **fields_of("..T"), attributes=stamps)
     assert task_mismatch(read(path), Task("Walker2d-v5")) == (
         "its data are of Hopper-v4 with max_episode_steps=200, but it is evaluated on Walker2d-v5"
     )
@@ -810,7 +812,7 @@ def test_the_warning_names_both_tasks(tmp_path: Path) -> None:
 )
 def test_a_damaged_stamp_is_one_line(name: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.hdf5"
-    write(path, **fields_of("..T"), attributes={"task": "Hopper-v4", "kind": "medium"})
+    write_hdf5(path, **fields_of("..T"), attributes={"task": "Hopper-v4", "kind": "medium"})
     with h5py.File(path, "r+") as file:
         file.attrs[f"td7.{name}"] = value
     refused(path, "attributes cannot be read")
@@ -818,7 +820,9 @@ def test_a_damaged_stamp_is_one_line(name: str, value: Any, tmp_path: Path) -> N
 
 def test_a_stamp_may_be_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.hdf5"
-    write(path, **fields_of("..T"), attributes={"task": np.bytes_("Hopper-v5"), "kind": "medium"})
+    write_hdf5(
+        path, **fields_of("..T"), attributes={"task": np.bytes_("Hopper-v5"), "kind": "medium"}
+    )
     assert read(path).task_id == "Hopper-v5"
 
 
@@ -833,10 +837,8 @@ def test_d4rls_files_are_known_by_their_sha256(
     told = "it has the name of D4RL's hopper-medium-v2, but not its SHA-256"
     assert read(path).warnings == ((told,) if of_d4rls_name else ())
     content = path.read_bytes()
-    known = fetching.Dataset(
-        "hopper_medium-v2.hdf5", len(content), hashlib.sha256(content).hexdigest()
-    )
-    monkeypatch.setattr(fetching, "DATASETS", {"hopper-medium-v2": known})
+    known = RemoteFile("hopper_medium-v2.hdf5", len(content), hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr("td7.datasets.download.DATASETS", {"hopper-medium-v2": known})
     assert (read(path).d4rl, read(path).warnings) == ("hopper-medium-v2", ())
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # of the same size
-    assert fetching.identified(path) == ""
+    assert identify(path) == ""

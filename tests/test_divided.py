@@ -24,7 +24,7 @@ import td7
 import toys
 from folders import SMALL, results, words
 from td7 import processes as processes_module
-from td7.datasets.record import Source, record
+from td7.datasets.record import Recorder, record
 from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.processes import Script
@@ -255,7 +255,9 @@ def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None
 
 
 def test_replay_of_a_divided_run(divided: td7.Run, whole: td7.Run) -> None:
-    ours, theirs = (Source(run.path, 7, 0, silent, silent).replayed(60) for run in (divided, whole))
+    ours, theirs = (
+        Recorder(run.path, 7, 60, 0, silent, silent).replay() for run in (divided, whole)
+    )
     np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)
 
 

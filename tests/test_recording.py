@@ -28,9 +28,9 @@ from fake_runs import dataset_fields
 from folders import SMALL, newest
 from folders import rows as replay_rows
 from td7.cli.main import main
-from td7.datasets import dataset as dataset_module
-from td7.datasets import download as fetching
-from td7.datasets import read as read_module
+from td7.datasets.dataset import summary
+from td7.datasets.download import DATASETS, URL_VARIABLE, RemoteFile
+from td7.datasets.read import read as read_dataset
 from td7.datasets.record import FIRST_EPISODE, KINDS, record
 from td7.errors import InputError, Stopped
 from td7.runs import policies
@@ -309,17 +309,17 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
         told,
     )
 
-    read = read_module.read(out)
-    assert (read.task_id, read.self_collected, read.warnings) == (ENV, True, ())
-    assert read.task_kwargs == {"max_episode_steps": LIMIT}
+    dataset = read_dataset(out)
+    assert (dataset.task_id, dataset.self_collected, dataset.warnings) == (ENV, True, ())
+    assert dataset.task_kwargs == {"max_episode_steps": LIMIT}
     stays = ~fields["timeouts"]
     unit = (fields["actions"].astype(np.float64) - MIDDLE) / HALF_WIDTH
     columns = (fields["observations"], unit, fields["next_observations"], fields["rewards"])
     expected = np.column_stack([*columns, ~fields["terminals"]])[stays].astype(np.float32)
-    assert_array_equal(read.rows, expected)
-    assert read.lengths.tolist() == lengths[~is_cut].tolist()
+    assert_array_equal(dataset.rows, expected)
+    assert dataset.lengths.tolist() == lengths[~is_cut].tolist()
     returns = [own.sum(dtype=np.float64) for own in np.split(fields["rewards"], ends + 1)[:-1]]
-    np.testing.assert_allclose(read.returns, np.array(returns)[~is_cut], rtol=1e-6)
+    np.testing.assert_allclose(dataset.returns, np.array(returns)[~is_cut], rtol=1e-6)
 
 
 def test_expert_is_what_the_last_policy_does(run: Path, tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_replay_is_what_the_run_did(seed: int, run: Path, tmp_path: Path) -> Non
             assert fields["timeouts"][i] == (is_last and not terminal)
     returns = [row["return"] for row in table(run, "episodes") if row["seed"] == seed]
     for count in (len(rows), ended[2] + 1):  # one step of the episode after the third is none
-        whole = read_module.read(tmp_path / f"{count}.hdf5").returns
+        whole = read_dataset(tmp_path / f"{count}.hdf5").returns
         expected = returns if count == len(rows) else returns[:3]
         np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-5)
 
@@ -697,7 +697,7 @@ def test_a_run_that_learned_from_data_has_no_replay_of_its_own(
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "dataset": dataset_fields("x.hdf5")}))
     told = failing(*words_of(spoilt, "replay", 5))
-    assert told == f"{spoilt} learned from given data and collected none"
+    assert told == f"{spoilt} learned from a dataset and collected no transitions"
     assert everything(here) == {}
 
 
@@ -760,7 +760,7 @@ def test_info_as_json_is_the_summary(hopper: Path, only: Path, tmp_path: Path, s
     fields = recorded(only, "replay", N, own)
     for path in (hopper, own):
         found = json.loads(said("info", path, "--json"))
-        assert found == dataset_module.summary(read_module.read(path))
+        assert found == summary(read_dataset(path))
     assert found["task"] == ENV
     assert found["self_collected"]
     *ends, last = np.flatnonzero(fields["terminals"] | fields["timeouts"])
@@ -856,10 +856,10 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (folder / f"toy_{name}-v2.hdf5").write_bytes(content)
     digest = sha256(CONTENT).hexdigest()
     for name in ("good", "wrong", "absent"):
-        dataset = fetching.Dataset(f"toy_{name}-v2.hdf5", len(CONTENT), digest)
-        monkeypatch.setitem(fetching.DATASETS, f"toy-{name}-v2", dataset)
+        file = RemoteFile(f"toy_{name}-v2.hdf5", len(CONTENT), digest)
+        monkeypatch.setitem(DATASETS, f"toy-{name}-v2", file)
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv(fetching.URL_VARIABLE, raising=False)
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
     handler = partial(Quiet, directory=tmp_path / "served")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -875,7 +875,7 @@ def names(folder: Path) -> list[str]:
 
 def test_fetch(url: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["dataset", "fetch", "toy-good-v2", "--url", f"{url}/", "--out", "a/b"]
-    for told in ("bytes from", "is there already"):
+    for told in ("bytes from", "exists already"):
         assert main(words) == 0
         out, err = capfd.readouterr()
         assert out == "a/b/toy_good-v2.hdf5\n"
@@ -887,7 +887,7 @@ def test_fetch(url: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_fetch_by_the_environments_address(
     url: str, here: Path, monkeypatch: pytest.MonkeyPatch, said: Says
 ) -> None:
-    monkeypatch.setenv(fetching.URL_VARIABLE, url)
+    monkeypatch.setenv(URL_VARIABLE, url)
     assert said("fetch", "toy-good-v2") == "datasets/toy_good-v2.hdf5\n"
     assert (here / "datasets" / "toy_good-v2.hdf5").read_bytes() == CONTENT
 
@@ -918,7 +918,7 @@ def test_what_cannot_be_fetched_is_status_1(
 def test_bad_words_to_fetch_get_one_line(url: str, here: Path, failing: Says) -> None:
     told = failing("fetch", "toy-god-v2", "--url", url)
     assert told.startswith("unknown dataset 'toy-god-v2'; did you mean 'toy-good-v2'? allowed: ")
-    assert "is not an address of datasets" in failing("fetch", "toy-good-v2", "--url", "ftp://a")
+    assert "is not an HTTP address" in failing("fetch", "toy-good-v2", "--url", "ftp://a")
     assert "required: ID" in failing("fetch")
     assert "unknown option '--urls'; did you mean '--url'?" in failing("fetch", "a", "--urls=b")
     assert everything(here) == {}
