@@ -228,7 +228,7 @@ def test_what_a_process_refuses_is_the_runs(tmp_path: Path, divided: td7.Run) ->
     table = process_folders(path)[1] / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]))
     before = (path / "episodes.csv").read_bytes()
-    with pytest.raises(InputError, match="has other rows than its snapshot knows of"):
+    with pytest.raises(InputError, match="does not hold the rows that its snapshot counts"):
         td7.resume(path, quiet=True)
     assert (path / "episodes.csv").read_bytes() == before
     assert not multiprocessing.active_children()

@@ -86,7 +86,9 @@ def test_what_is_past_a_snapshot_is_hidden(tmp_path: Path) -> None:
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("td7.runs.listeners.find_spec", lambda _: None)
     out = tmp_path / "run"
-    with pytest.raises(InputError, match=r"need its package: pip install 'td7\[tensorboard\]'"):
+    with pytest.raises(
+        InputError, match=r"need the tensorboard package: pip install 'td7\[tensorboard\]'"
+    ):
         td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(out))
     assert not out.exists()
 
@@ -231,5 +233,7 @@ def test_a_run_that_was_ended_early_is_evaluated_as_it_was(tmp_path: Path) -> No
     assert now.tolist() == kept.tolist()  # it was stopped at once
     again = td7.evaluate(path, seed=ahead, episodes=3)["return"]
     assert again.tolist() == found.query(f"seed == {ahead} and step == 80")["return"].tolist()
-    with pytest.raises(InputError, match=f"has no policy of seed {behind}, which did not come so"):
+    with pytest.raises(
+        InputError, match=f"has no policy of seed {behind}, which was stopped before that step"
+    ):
         td7.evaluate(path / "policies" / "80", seed=behind)

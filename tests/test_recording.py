@@ -659,7 +659,8 @@ def test_a_run_without_a_snapshot(spoilt: Path, here: Path, failing: Says) -> No
 def test_a_run_without_a_policy(spoilt: Path, here: Path, failing: Says) -> None:
     shutil.rmtree(spoilt / "policy")
     told = failing(*words_of(spoilt, "expert", 9))
-    assert told == f"{spoilt} holds no policy: policy/policy.json comes with a run's first snapshot"
+    reason = "policy/policy.json is written with a run's first snapshot"
+    assert told == f"{spoilt} holds no policy: {reason}"
     assert everything(here) == {}
 
 

@@ -1,4 +1,4 @@
-"""What a run folder records about its run: the config, how the run ended, the software."""
+"""What a run folder records about its run: config.json, how the run ended, software versions."""
 
 import csv
 import hashlib
@@ -112,7 +112,7 @@ def run_and_step(path: Path) -> tuple[Path, int | None]:
 
 
 def finished_steps(path: Path) -> int | None:
-    """The steps that a finished run made; None for others."""
+    """Return the steps that a finished run made; None if it is not finished."""
     try:
         return int(json.loads((path / FINISHED).read_text())["steps"])
     except FileNotFoundError:
@@ -122,25 +122,28 @@ def finished_steps(path: Path) -> int | None:
 
 
 def total_seconds(path: Path) -> float | None:
-    """How long a finished run took; None for others."""
+    """Return how long a finished run took; None if it is not finished or its time is unknown."""
     if finished_steps(path) is None:
         return None
     with (path / "timings.csv").open() as file:
-        found = {row["phase"]: float(row["seconds"]) for row in csv.DictReader(file)}
-    return found.get("total")
+        seconds = {row["phase"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    return seconds.get("total")
 
 
 def versions() -> dict[str, str]:
-    """What a result depends on besides its config."""
+    """Return the versions of the software that a result depends on."""
     packages = ("torch", "numpy", "gymnasium", "mujoco")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    own = {"td7": __version__, "source": source(), "python": platform.python_version()}
-    return {**own, **found}
+    return {
+        "td7": __version__,
+        "source": source(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
 
 
 @cache
 def source() -> str:
-    """Tells this program from an edited one of the same version: a digest of its Python files."""
+    """Return a digest of the package's Python files: it tells edited copies of a version apart."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
@@ -149,7 +152,7 @@ def source() -> str:
 
 
 def command_line() -> str:
-    """What started this, to be given to a shell again, whether by `td7` or by `python -m td7`."""
+    """Return the command of this process for a shell; `python -m td7` becomes `td7`."""
     name = Path(sys.argv[0])
     is_module = name.name == "__main__.py" and name.parent.name == "td7"
     return shlex.join(["td7" if is_module else name.name, *sys.argv[1:]])
