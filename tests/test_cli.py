@@ -512,9 +512,8 @@ def test_a_damaged_policy_file(spoil: Callable[[Path], object], run: Path, faili
 def test_a_run_without_a_policy_yet(run: Path, failing: Says) -> None:
     shutil.rmtree(run / "policy")
     told = failing("evaluate", run)
-    assert (
-        told == f"{run} holds no policy: policy/policy.json is written with a run's first snapshot"
-    )
+    reason = "policy/policy.json is written with a run's first snapshot"
+    assert told == f"{run} holds no policy: {reason}"
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,8 @@ def kept_policies(path: Path, step: int) -> Path:
 def policy_folder(path: AnyPath) -> Path:
     """Return the folder with policy.json: `path` itself or, in a run folder, policy/."""
     folder = Path(path)
-    if (
-        folder.parent.name == "policies" and folder.name.isdecimal()
-    ):  # with or without leading zeros
+    is_kept = folder.parent.name == "policies" and folder.name.isdecimal()
+    if is_kept:  # the step may lack the leading zeros of its folder
         folder = kept_policies(folder.parent.parent, int(folder.name))
     return folder if (folder / "policy.json").exists() else folder / "policy"
 
