@@ -320,7 +320,7 @@ def test_an_integer_action_is_the_nearest(register: Register) -> None:
 def test_an_action_of_another_size_is_refused(register: Register) -> None:
     environment = make(register(action_space=Box(-1, 1, (3,))))
     environment.reset(seed=0)
-    with pytest.raises(RunError, match=r"an action has 3 numbers, not the shape \(1,\)"):
+    with pytest.raises(RunError, match=r"an action must have the shape \(3,\), not \(1,\)"):
         environment.step(np.zeros(1))  # NumPy would broadcast it
 
 
@@ -512,8 +512,8 @@ def test_frames_are_drawn_without_a_screen(
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    found = {name: f"lib{name}.so" for name in libraries}
-    monkeypatch.setattr("td7.rollouts.environment.find_library", found.get)
+    installed = {name: f"lib{name}.so" for name in libraries}
+    monkeypatch.setattr("td7.rollouts.registration.find_library", installed.get)
     make(task := register())
     assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")  # only what draws needs it
     make(task, render=True)
@@ -588,7 +588,7 @@ def test_an_unknown_version_names_those_that_exist(id: str) -> None:
     message = refused(Task(id))
     assert message.startswith(f"unknown task version {id!r};")
     allowed = "allowed: HalfCheetah-v4, HalfCheetah-v5"
-    assert message.endswith(f"{allowed}; one's own: MODULE:ID, which imports MODULE")
+    assert message.endswith(f"{allowed}; for your own task, use MODULE:ID, which imports MODULE")
 
 
 @pytest.mark.parametrize("id", ["", " ", "nonsense", "two\nlines", "Hopper-v4 "])
@@ -638,20 +638,21 @@ def test_a_module_that_does_not_exist(module: str, told: str) -> None:
     message = refused(Task(f"{module}:Hopper-v4"))
     assert f"cannot be imported: {told}" in message
     is_missing = told.startswith("ModuleNotFound")
-    assert message.endswith(" (it is looked for in the current folder, too)") == is_missing
+    assert message.endswith(" (the current folder is searched as well)") == is_missing
 
 
 def test_a_missing_dependency(register: Register) -> None:
-    assert "'Hopper-v3' needs what is not installed: " in refused(Task("Hopper-v3"))
-    assert "needs what is not installed: `Pusher-v4`" in refused(Task("Pusher-v4"))
+    missing = "needs a package that is not installed: "
+    assert f"'Hopper-v3' {missing}" in refused(Task("Hopper-v3"))
+    assert f"{missing}`Pusher-v4`" in refused(Task("Pusher-v4"))
 
     def without_box2d(**_: Any) -> Any:
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed,\nrun pip")
 
     message = refused(register(without_box2d))
-    assert message.endswith("needs what is not installed: Box2D is not installed, run pip")
+    assert message.endswith(f"{missing}Box2D is not installed, run pip")
     message = refused(register("td7_no_such_module:Class"))
-    assert message.endswith("needs what is not installed: No module named 'td7_no_such_module'")
+    assert message.endswith(f"{missing}No module named 'td7_no_such_module'")
 
 
 @pytest.mark.parametrize(
@@ -665,7 +666,7 @@ def test_an_action_space_must_be_a_box(space: Space[Any] | None, register: Regis
 @pytest.mark.parametrize("kind", ["action", "observation"])
 def test_a_space_of_no_numbers(kind: str, register: Register) -> None:
     message = refused(register(**{f"{kind}_space": Box(-1, 1, (3, 0))}))
-    assert message.endswith(f" has an {kind} of no numbers, (3, 0)")
+    assert message.endswith(f" has an empty {kind} space, of shape (3, 0)")
 
 
 @pytest.mark.parametrize("space", [Discrete(2), Dict(a=Box(-1, 1)), Tuple([Box(-1, 1)])])
@@ -681,7 +682,7 @@ def test_an_observation_space_must_be_a_box(space: Space[Any], register: Registe
         ([-1, -1, -1], [1, 1, np.inf], "dimension 2 are not finite: [-1.0, inf]"),
         ([-1, -np.inf, -1], [1, 1, 1], "dimension 1 are not finite: [-inf, 1.0]"),
         ([-np.inf] * 3, [np.inf] * 3, "dimension 0 are not finite: [-inf, inf]"),
-        ([-1, 0.5, -1], [1, 0.5, 1], "dimension 1 are one point: [0.5, 0.5]"),
+        ([-1, 0.5, -1], [1, 0.5, 1], "dimension 1 are equal: [0.5, 0.5]"),
     ],
 )
 def test_action_bounds_must_be_finite_and_apart(
