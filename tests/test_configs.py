@@ -26,8 +26,9 @@ from td7.errors import InputError
 from td7.options import TrainOptions, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
+from td7.runs.record import DatasetRecord
 from td7.training.checkpointed import CheckpointedTraining
-from td7.training.config import DatasetRecord, RunConfig
+from td7.training.config import RunConfig
 from td7.training.loop import Training
 from td7.training.offline import OfflineTraining
 from td7.training.progress import QuietProgress, Status
