@@ -1,78 +1,30 @@
-"""Offline data against plain loops over its episodes: rows, episodes, scores, and what is refused.
-
-The ends of a file's rows are told by one letter each: T for a terminal, C for a cut by the time
-limit, B for both at once, and a dot for neither.
-"""
+"""HDF5 files of D4RL's layout against plain loops over their episodes, and what is refused."""
 
 import hashlib
-import json
-import sys
 import tracemalloc
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import h5py
 import numpy as np
 import pytest
 import torch
-from gymnasium import Env
-from gymnasium.spaces import Box, Dict, Discrete, Space
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from td7.datasets.dataset import Dataset, summary, task_mismatch
+from dataset_files import ACTIONS, STATES, Edit, Fields, fields_of, refused, save, with_value
+from td7.datasets.dataset import Dataset
 from td7.datasets.download import RemoteFile, identify
 from td7.datasets.hdf5 import write_hdf5
 from td7.datasets.read import read
-from td7.datasets.scores import score
 from td7.engine.replay import Replay
 from td7.errors import InputError
 from td7.rollouts.environment import ActionMap
-from td7.types import RowLayout, Task
+from td7.types import RowLayout
 
-Fields = dict[str, NDArray[Any]]
-Edit = Callable[[Any], Any]
-
-STATES, ACTIONS = 3, 2
+pytestmark = pytest.mark.usefixtures("minari_root")
 ENDS = ["...", "..T", "..T.", "..C..", "..B..", "TTT.", "..T...C.B..T..C....", "C.T.C..CC.", "B."]
-
-
-@pytest.fixture(autouse=True)
-def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test sees the datasets of whoever runs it."""
-    root = tmp_path / "minari"
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
-    return root
-
-
-def fields_of(ends: str, *, next_observations: bool = True, seed: int = 0) -> Fields:
-    """Random rows with these ends; observations go on where an episode does."""
-    random = np.random.default_rng(seed)
-    n = len(ends)
-    observations = random.normal(size=(n, STATES)).astype(np.float32)
-    following = np.roll(observations, -1, axis=0)
-    for i, end in enumerate(ends):
-        if end != "." or i == n - 1:
-            following[i] = random.normal(size=STATES)
-    fields = {
-        "observations": observations,
-        "actions": random.uniform(-1, 1, (n, ACTIONS)).astype(np.float32),
-        "rewards": random.normal(size=n).astype(np.float32),
-        "terminals": np.array([end in "TB" for end in ends]),
-        "timeouts": np.array([end in "CB" for end in ends]),
-    }
-    return fields | ({"next_observations": following} if next_observations else {})
-
-
-def save(path: Path, fields: Fields, **options: Any) -> Path:
-    with h5py.File(path, "w") as file:
-        for name, array in fields.items():
-            file.create_dataset(name, data=array, **options)
-    return path
 
 
 def kept(ends: str, *, next_observations: bool) -> list[int]:
@@ -115,16 +67,6 @@ def assert_holds(dataset: Dataset, fields: Fields, ends: str) -> None:
     returns, lengths = episodes_of(fields["rewards"], ends)
     assert_allclose(dataset.returns, returns, rtol=1e-12)
     assert dataset.lengths.tolist() == lengths
-
-
-def refused(source: str | Path, *words: str, bounds: ActionMap | None = None) -> None:
-    """Reading gives one line that names the source and says these words."""
-    with pytest.raises(InputError) as error:
-        read(source, bounds=bounds)
-    message = str(error.value)
-    assert "\n" not in message
-    for word in (str(source), *words):
-        assert word in message, message
 
 
 # -- D4RL's files: rows and episodes -------------------------------------------------------------
@@ -257,7 +199,7 @@ def test_actions_become_unit_actions(tmp_path: Path) -> None:
     assert_array_equal(actions, np.array([[-1, 1], [1, -1], [0.5, -0.5]], np.float32))
 
 
-def test_rounding_is_clipped_and_told(tmp_path: Path) -> None:
+def test_actions_past_their_bounds_by_rounding_are_clipped_with_a_warning(tmp_path: Path) -> None:
     fields = fields_of("....")
     fields["actions"][1, 0], fields["actions"][2] = 1.00005, -1.00002
     dataset = read(save(tmp_path / "some.hdf5", fields))
@@ -315,7 +257,7 @@ def test_bounds_that_are_none(tmp_path: Path, bounds: ActionMap, word: str) -> N
         ("hopper", ""),
     ],
 )
-def test_the_task_a_file_name_tells(tmp_path: Path, name: str, task: str) -> None:
+def test_d4rls_file_names_give_the_task(tmp_path: Path, name: str, task: str) -> None:
     dataset = read(save(tmp_path / f"{name}.hdf5", fields_of("...")))
     assert (dataset.name, dataset.task_id) == (name, task)
 
@@ -375,15 +317,6 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
 # -- what is refused -----------------------------------------------------------------------------
 
 
-def _set(index: Any, value: Any) -> Edit:
-    def edit(array: NDArray[Any]) -> NDArray[Any]:
-        changed = array.astype(np.float64)
-        changed[index] = value
-        return changed
-
-    return edit
-
-
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards", "terminals"])
 def test_a_missing_field(tmp_path: Path, name: str) -> None:
     fields = fields_of("....")
@@ -394,13 +327,13 @@ def test_a_missing_field(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "edit", "words"),
     [
-        ("observations", _set((2, 1), np.nan), ["nan", "row 2"]),
-        ("next_observations", _set((3, 0), -np.inf), ["-inf", "row 3"]),
-        ("actions", _set((1, 1), np.nan), ["nan", "row 1"]),
-        ("rewards", _set(0, np.inf), ["inf", "row 0"]),
-        ("rewards", _set(2, 1e300), ["inf", "row 2"]),  # float32 does not hold it
-        ("terminals", _set(2, 0.5), ["0.5", "row 2", "0 and 1"]),
-        ("timeouts", _set(1, np.nan), ["nan", "row 1"]),
+        ("observations", with_value((2, 1), np.nan), ["nan", "row 2"]),
+        ("next_observations", with_value((3, 0), -np.inf), ["-inf", "row 3"]),
+        ("actions", with_value((1, 1), np.nan), ["nan", "row 1"]),
+        ("rewards", with_value(0, np.inf), ["inf", "row 0"]),
+        ("rewards", with_value(2, 1e300), ["inf", "row 2"]),  # float32 does not hold it
+        ("terminals", with_value(2, 0.5), ["0.5", "row 2", "0 and 1"]),
+        ("timeouts", with_value(1, np.nan), ["nan", "row 1"]),
         ("observations", lambda array: array[:, 0], ["(4,)", "[rows, dimensions]"]),
         ("observations", lambda array: array[:, None], ["(4, 1, 3)"]),
         ("observations", lambda array: array[:, :0], ["(4, 0)"]),
@@ -464,338 +397,7 @@ def test_a_damaged_field(tmp_path: Path, name: str) -> None:
     refused(path, name, "cannot be read")
 
 
-def test_a_missing_file(tmp_path: Path, minari_root: Path) -> None:
-    save(tmp_path / "hopper_medium-v2.hdf5", fields_of("..."))
-    meant = f"did you mean {str(tmp_path / 'hopper_medium-v2.hdf5')!r}?"
-    refused(tmp_path / "hoper_medium-v2.hdf5", meant)
-    with pytest.raises(InputError, match=r"^[^;?]*$"):
-        read(tmp_path / "nowhere" / "hopper_medium-v2.hdf5")
-    with pytest.raises(InputError, match=r"^[^;?]*$"):
-        read("mujoco/hopper/medium-v0")
-    with pytest.raises(InputError) as told:
-        read("/dev/null")  # it is there, but no file
-    assert "'/dev/null'" not in str(told.value)
-    refused("hopper-medium-v2", "; `td7 dataset fetch hopper-medium-v2` downloads D4RL's file")
-    assert not minari_root.exists()
-
-
-def test_a_folder_without_data(tmp_path: Path) -> None:
-    refused(tmp_path, "folder", "metadata.json")
-
-
-# -- Minari's ------------------------------------------------------------------------------------
-
-FORMATS = ("hdf5", "arrow", "parquet")
-FREE = Box(-np.inf, np.inf, (STATES,), np.float64)
-UNIT = Box(-1, 1, (ACTIONS,), np.float32)
-
-
-def minari_episode(end: str, length: int, seed: int) -> dict[str, Any]:
-    """One episode as Minari has it: `length` actions, one observation more."""
-    random = np.random.default_rng(seed)
-    last = np.arange(length) == length - 1
-    return {
-        "observations": random.normal(size=(length + 1, STATES)),
-        "actions": random.uniform(-1, 1, (length, ACTIONS)).astype(np.float32),
-        "rewards": random.normal(size=length),
-        "terminations": last & (end in "TB"),
-        "truncations": last & (end in "CB"),
-    }
-
-
-EPISODES = [
-    minari_episode(end, length, seed)
-    for seed, (end, length) in enumerate([("T", 4), ("C", 3), (".", 2), ("B", 1), ("C", 5)])
-]
-
-
-def save_minari(
-    id: str,
-    episodes: Sequence[dict[str, Any]],
-    *,
-    data_format: str = "hdf5",
-    states: Space[Any] = FREE,
-    actions: Space[Any] = UNIT,
-    env: str | Env[Any, Any] | None = None,
-) -> None:
-    """A local Minari dataset, by Minari itself."""
-    minari = pytest.importorskip("minari")
-    buffers = pytest.importorskip("minari.data_collector.episode_buffer")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Minari asks for authors and a licence
-        minari.create_dataset_from_buffers(
-            id,
-            [buffers.EpisodeBuffer(**episode) for episode in episodes],
-            env=env,
-            observation_space=states,
-            action_space=actions,
-            data_format=data_format,
-        )
-
-
-@pytest.fixture(params=FORMATS)
-def data_format(request: pytest.FixtureRequest) -> str:
-    if request.param != "hdf5":
-        pytest.importorskip("pyarrow")
-    return str(request.param)
-
-
-def test_minari_rows_and_episodes(minari_root: Path, data_format: str) -> None:
-    """All rows, those at a cut too; the episode without an end is in the rows alone."""
-    save_minari("mujoco/hopper/some-v3", EPISODES, data_format=data_format, env="Hopper-v5")
-    rows, returns, lengths = [], [], []
-    for episode in EPISODES:
-        for t, action in enumerate(episode["actions"]):
-            states = episode["observations"][t : t + 2]
-            alive = 0.0 if episode["terminations"][t] else 1.0
-            rows.append([*states[0], *action, *states[1], episode["rewards"][t], alive])
-        if episode["terminations"][-1] or episode["truncations"][-1]:
-            returns.append(sum(float(np.float32(reward)) for reward in episode["rewards"]))
-            lengths.append(len(episode["rewards"]))
-    folder = minari_root / "mujoco" / "hopper" / "some-v3"
-    for source in ("mujoco/hopper/some-v3", folder, folder / "data"):
-        dataset = read(source)
-        assert_array_equal(dataset.rows, np.array(rows, np.float32))
-        assert dataset.rows.dtype == np.float32
-        assert_allclose(dataset.returns, returns, rtol=1e-12)
-        assert dataset.lengths.tolist() == lengths == [4, 3, 1, 5]
-        assert dataset.layout == RowLayout(STATES, ACTIONS)
-        assert dataset.source == str(source)
-        assert (dataset.name, dataset.task_id) == ("mujoco/hopper/some-v3", "Hopper-v5")
-        assert not dataset.self_collected
-        assert not dataset.warnings
-
-
-@pytest.mark.parametrize(
-    ("made_with", "expected"),
-    [
-        ({}, {}),
-        ({"render_mode": "rgb_array"}, {}),
-        ({"forward_reward_weight": 50.0}, {"forward_reward_weight": 50.0}),
-        ({"max_episode_steps": 200}, {"max_episode_steps": 200}),
-        ({"max_episode_steps": 1000}, {}),
-    ],
-)
-def test_minari_tells_what_its_task_was_made_with(
-    made_with: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    with closing(gymnasium.make("Hopper-v5", **made_with)) as env:
-        save_minari("some-v0", EPISODES, env=env)
-    data = read("some-v0")
-    assert (data.task_id, data.task_kwargs) == ("Hopper-v5", expected)
-
-
-def test_minari_actions_become_unit_actions(data_format: str) -> None:
-    low, high = np.array([-0.4, 0.0], np.float32), np.array([0.4, 3.0], np.float32)
-    own = [{**e, "actions": low + (e["actions"] + 1) / 2 * (high - low)} for e in EPISODES]
-    save_minari("some-v0", own, data_format=data_format, actions=Box(low, high))
-    dataset = read("some-v0")
-    assert dataset.task_id == ""
-    actions = dataset.rows[:, STATES : STATES + ACTIONS]
-    assert_allclose(actions, np.concatenate([e["actions"] for e in EPISODES]), atol=1e-6)
-
-
-def test_minari_actions_outside_their_bounds(data_format: str) -> None:
-    half = Box(-0.5, 0.5, (ACTIONS,), np.float32)
-    save_minari("some-v0", EPISODES, data_format=data_format, actions=half)
-    refused("some-v0", "actions", "-0.5 to 0.5")
-    assert_allclose(
-        read("some-v0", bounds=ActionMap((-2.0, -2.0), (2.0, 2.0))).rows[0, STATES],
-        EPISODES[0]["actions"][0, 0] / 2,
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "spaces", "values"),
-    [
-        ("observation", {"states": Dict({"x": FREE})}, {"x": EPISODES[0]["observations"]}),
-        ("observation", {"states": Box(-9, 9, (1, 3))}, EPISODES[0]["observations"][:, None]),
-        ("action", {"actions": Discrete(3)}, np.array([0, 1, 2, 0])),
-    ],
-)
-def test_minari_spaces_that_are_no_flat_box(kind: str, spaces: Any, values: Any) -> None:
-    save_minari("some-v0", [{**EPISODES[0], f"{kind}s": values}], **spaces)
-    refused("some-v0", f"the {kind} space", "flat Box")
-
-
-def test_minari_actions_without_bounds() -> None:
-    save_minari("some-v0", EPISODES, actions=Box(-np.inf, np.inf, (ACTIONS,), np.float32))
-    refused("some-v0", "actions", "finite")
-    assert len(read("some-v0", bounds=ActionMap((-1.0, -1.0), (1.0, 1.0))).rows) == 15
-
-
-@pytest.mark.parametrize(
-    ("name", "edit", "word"),
-    [
-        ("observations", _set((2, 0), np.nan), "nan in row 2"),
-        ("rewards", _set(1, np.inf), "inf in row 1"),
-        ("rewards", _set(1, 1e300), "inf in row 1"),
-        ("actions", _set((0, 1), np.nan), "nan in row 0"),
-        ("observations", lambda array: array[:-1], "(3, 3)"),
-        ("truncations", lambda array: array[:-1], "(2,)"),
-        ("rewards", lambda array: array[:-1], "(2,)"),
-    ],
-)
-def test_a_bad_field_of_minari(name: str, edit: Edit, word: str) -> None:
-    save_minari("some-v0", [EPISODES[0], {**EPISODES[1], name: edit(EPISODES[1][name])}])
-    refused("some-v0", "episode 1", name, word)
-
-
-def test_damaged_minari_data(minari_root: Path, data_format: str) -> None:
-    save_minari("some-v0", EPISODES, data_format=data_format)
-    places = minari_root.rglob("main_data.hdf5" if data_format == "hdf5" else f"*.{data_format}")
-    for path in places:
-        path.write_bytes(path.read_bytes()[:100])
-    refused("some-v0", "cannot be read")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "word"),
-    [
-        ("minari_version", "9.9", "9.9"),
-        ("total_episodes", 0, "no rows"),
-        ("total_episodes", 6, "episode 5 cannot be read"),
-        ("total_steps", 16, "15 rows"),
-    ],
-)
-def test_minari_metadata_that_do_not_fit(
-    minari_root: Path, name: str, value: Any, word: str
-) -> None:
-    save_minari("some-v0", EPISODES)
-    path = minari_root / "some-v0" / "data" / "metadata.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    refused("some-v0", word)
-
-
-def test_a_minari_id_that_is_not_local() -> None:
-    save_minari("mujoco/hopper/medium-v0", EPISODES)
-    refused("mujoco/hoper/medium-v0", "did you mean 'mujoco/hopper/medium-v0'?")
-
-
-@pytest.mark.parametrize("missing", ["minari", "pyarrow"])
-def test_without_minari(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyarrow")
-    save_minari("some-v0", EPISODES, data_format="arrow")
-    monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.delitem(sys.modules, "minari.dataset._storages.arrow_storage")
-    refused("some-v0", "pip install 'td7[minari]'")
-
-
-# -- scores and summaries ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("task", "given", "expected"),
-    [
-        ("Hopper-v4", [-20.272305, 3234.3], [0, 100]),
-        ("Hopper-v2", [1607.0138475], [50]),
-        ("HalfCheetah-v4", [5000], [42.530026]),  # 5280.178953 / 12415.178953
-        ("Walker2d-v5", [3000, -2293.706488], [65.314439, -50]),
-        ("Ant-v3", [-325.6, 3879.7, 1777.05], [0, 100, 50]),
-        ("gymnasium:Ant-v4", [-4530.9], [-100]),
-    ],
-)
-def test_scores_by_hand(task: str, given: list[float], expected: list[float]) -> None:
-    scores = score(task, given)
-    assert scores is not None
-    assert_allclose(scores, expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("task", ["", "Humanoid-v4", "AntMaze-v4", "Hopper2-v4"])
-def test_tasks_without_a_score(task: str) -> None:
-    assert score(task, [1.0]) is None
-
-
-def test_a_summary_by_hand(tmp_path: Path) -> None:
-    fields = fields_of("TC.TT.")
-    fields["rewards"] = np.array([1, 3, 1, 1, 6, 9], np.float32)  # returns 1, 3, 2, 6
-    path = save(tmp_path / "hopper_medium-v2.hdf5", fields)
-    result = summary(read(path))
-    scores = result.pop("scores")
-    assert scores["mean"] == pytest.approx(100 * (3 + 20.272305) / 3254.572305)
-    assert scores["max"] == pytest.approx(100 * (6 + 20.272305) / 3254.572305)
-    sd = pytest.approx((14 / 3) ** 0.5)
-    assert result == {
-        "source": str(path),
-        "name": "hopper_medium-v2",
-        "task": "Hopper-v4",
-        "task_kwargs": None,
-        "self_collected": False,
-        "d4rl": "",
-        "rows": 5,
-        "left_out": 1,
-        "episodes": 4,
-        "state_dim": STATES,
-        "action_dim": ACTIONS,
-        "returns": {"mean": 3, "sd": sd, "min": 1, "median": 2.5, "max": 6},
-        "lengths": {"mean": 1.25, "sd": 0.5, "min": 1, "median": 1, "max": 2},
-        "terminal_share": 0.6,
-        "warnings": ["it has the name of D4RL's hopper-medium-v2, but not its SHA-256"],
-    }
-
-
-@pytest.mark.parametrize("ends", ["...", "..T"])
-def test_a_summary_of_few_episodes(tmp_path: Path, ends: str) -> None:
-    """It is JSON also where a statistic is not defined."""
-    stored = {name: array for name, array in fields_of(ends).items() if name != "timeouts"}
-    result = summary(read(save(tmp_path / "some.hdf5", stored)))
-    assert json.loads(json.dumps(result, allow_nan=False)) == result
-    assert result["scores"] is None
-    assert len(result["warnings"]) == 1
-    assert (result["returns"] is None) == (ends == "...")
-    if ends == "..T":
-        assert result["returns"]["sd"] is None
-
-
-# -- whether they are a task's -------------------------------------------------------------------
-
-SHORT = {"max_episode_steps": 200}
-
-
-@pytest.mark.parametrize(
-    ("name", "stamps", "task", "is_other"),
-    [
-        # D4RL's: the name tells the task, but neither its version nor how it was made.
-        ("hopper_medium-v2", {}, Task("Hopper-v4"), False),
-        ("hopper_medium-v2", {}, Task("Hopper-v5", SHORT), False),
-        ("halfcheetah-medium-expert-v2", {}, Task("HalfCheetah-v5"), False),
-        ("halfcheetah-medium-expert-v2", {}, Task("Walker2d-v4"), True),
-        ("some", {}, Task("Walker2d-v4"), False),  # says nothing
-        # One's own.
-        ("a", {"task": "Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v4"), False),
-        ("a", {"task": "gym:Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v4"), False),
-        ("a", {"task": "Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v5"), True),
-        ("a", {"task": "Hopper-v4", "task_kwargs": "{}"}, Task("Hopper-v4", SHORT), True),
-        ("a", {"task": "Hopper-v4", "task_kwargs": json.dumps(SHORT)}, Task("Hopper-v4"), True),
-        (
-            "a",
-            {"task": "Hopper-v4", "task_kwargs": json.dumps(SHORT)},
-            Task("Hopper-v4", SHORT),
-            False,
-        ),
-        ("a", {"task": "Hopper-v4"}, Task("Hopper-v4", SHORT), False),  # says not how
-        ("hopper-medium", {"task": "Hopper-v4"}, Task("Hopper-v5"), True),
-    ],
-)
-def test_data_of_another_task_are_told(
-    name: str, stamps: dict[str, str], task: Task, is_other: bool, tmp_path: Path
-) -> None:
-    path = tmp_path / f"{name}.hdf5"
-    if stamps:
-        write_hdf5(path, **fields_of("..T"), attributes={"kind": "medium", **stamps})
-    else:
-        save(path, fields_of("..T"))
-    told = task_mismatch(read(path), task)
-    assert (told is not None) == is_other
-
-
-def test_the_warning_names_both_tasks(tmp_path: Path) -> None:
-    path = tmp_path / "a.hdf5"
-    stamps = {"task": "Hopper-v4", "kind": "medium", "task_kwargs": json.dumps(SHORT)}
-    write_hdf5(path, **fields_of("..T"), attributes=stamps)
-    assert task_mismatch(read(path), Task("Walker2d-v5")) == (
-        "its data are of Hopper-v4 with max_episode_steps=200, but it is evaluated on Walker2d-v5"
-    )
+# -- attributes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
