@@ -1,4 +1,4 @@
-"""Fetching from a real server on this machine that cuts, corrupts, forgets and refuses to order."""
+"""Downloads from a local server that cuts, corrupts, forgets or refuses as a test orders."""
 
 import fcntl
 import hashlib
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 class Server(ThreadingHTTPServer):
-    """Gives the answers that were ordered, then good ones."""
+    """Gives the answers that the test queued, then good ones."""
 
     daemon_threads = False  # closing waits for them
 
@@ -119,7 +119,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @dataclass
 class Client:
-    """A folder to fetch into, and all that was said meanwhile."""
+    """A folder to download into, with the messages and progress of all downloads."""
 
     folder: Path
     server: Server
@@ -211,7 +211,7 @@ def test_a_good_file_is_left_alone(client: Client) -> None:
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_bad_file_gives_way_only_if_told_to_and_only_to_a_good_one(client: Client) -> None:
+def test_a_bad_file_is_replaced_only_with_replace_and_only_by_a_good_one(client: Client) -> None:
     client.folder.mkdir(parents=True)
     client.path.write_bytes(b"mine")
     with pytest.raises(InputError, match=f"{digest(b'mine')} and not {digest(GOOD)}.*--replace"):
@@ -224,7 +224,7 @@ def test_a_bad_file_gives_way_only_if_told_to_and_only_to_a_good_one(client: Cli
     assert client.path.read_bytes() == GOOD
 
 
-def test_a_cut_transfer_goes_on_where_it_stopped(client: Client) -> None:
+def test_an_interrupted_transfer_continues_where_it_stopped(client: Client) -> None:
     cut = Answer(cut=CUT)
     client.fetch(cut, cut)
     assert client.path.read_bytes() == GOOD
@@ -238,7 +238,7 @@ def test_a_cut_transfer_goes_on_where_it_stopped(client: Client) -> None:
     assert "70,000 of 200,000 bytes are received, continuing in 1 s" in client.said[0]
 
 
-def test_a_transfer_that_is_always_cut_is_given_up_and_the_next_goes_on(client: Client) -> None:
+def test_a_transfer_that_always_breaks_ends_and_the_next_continues(client: Client) -> None:
     message = client.fails(*[Answer(cut=10_000)] * 3, *[Answer(cut=0)] * 9)
     assert (
         "closed early; 30,000 of 200,000 bytes are kept, and the same command continues" in message
@@ -279,7 +279,7 @@ def test_a_server_that_restarts_meanwhile_is_waited_for(client: Client) -> None:
     assert "503" in client.said[1]
 
 
-def test_an_interrupted_fetch_goes_on(client: Client) -> None:
+def test_an_interrupted_command_continues(client: Client) -> None:
     def interrupt(done: int, _: int) -> None:
         if done:
             raise KeyboardInterrupt
@@ -293,7 +293,7 @@ def test_an_interrupted_fetch_goes_on(client: Client) -> None:
     assert client.server.asked[0].range == f"bytes={kept}-"
 
 
-def test_a_server_without_ranges_begins_anew(client: Client) -> None:
+def test_a_server_without_ranges_starts_over(client: Client) -> None:
     client.fetch(Answer(cut=CUT), Answer(ranges=False))
     assert client.path.read_bytes() == GOOD
     assert len(client.server.asked) == 2
@@ -310,7 +310,7 @@ def test_a_server_without_ranges_begins_anew(client: Client) -> None:
     ],
     ids=["strong tag", "date", "weak tag"],
 )
-def test_a_part_of_another_version_is_not_gone_on_with(
+def test_a_part_of_another_version_is_not_continued(
     client: Client,
     before: tuple[tuple[str, str], ...],
     after: tuple[tuple[str, str], ...],
@@ -370,7 +370,7 @@ def test_what_always_comes_corrupt_never_counts(client: Client) -> None:
 @pytest.mark.parametrize(
     ("status", "reason"), [(404, "404 Not Found"), (500, "500 Internal Server Error")]
 )
-def test_errors_of_the_server_are_told_at_once(client: Client, status: int, reason: str) -> None:
+def test_errors_of_the_server_are_not_retried(client: Client, status: int, reason: str) -> None:
     assert client.fails(Answer(status=status)) == f"{client.server.url}/{FILE}: {reason}"
     assert client.waited == []
     assert client.names() == set()
@@ -384,7 +384,7 @@ def test_errors_of_the_server_are_told_at_once(client: Client, status: int, reas
         ("http://127.0.0.1:1/a b", "control characters"),
     ],
 )
-def test_an_unreachable_address_is_told_at_once(client: Client, base_url: str, reason: str) -> None:
+def test_an_unreachable_address_is_not_retried(client: Client, base_url: str, reason: str) -> None:
     message = client.fails(base_url=base_url)
     assert message.startswith(f"{base_url}/{FILE}: ")
     assert reason in message
