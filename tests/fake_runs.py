@@ -9,7 +9,7 @@ VERSIONS = {"td7": "0.1.0", "python": "3.11.2", "torch": "2.11.0", "mujoco": "3.
 
 
 def write_config(folder: Path, **fields: Any) -> None:
-    """config.json with what every reader needs, and these fields."""
+    """Write config.json with what every reader needs, and these fields."""
     config = {
         "algorithm": "td7",
         "variant": "",
@@ -26,9 +26,15 @@ def write_config(folder: Path, **fields: Any) -> None:
 
 
 def dataset_fields(source: str, **fields: Any) -> dict[str, Any]:
-    """What config.json holds of a dataset."""
-    own = {"source": source, "rows": 10, "sha256": "0", "self_collected": False}
-    return {**own, "mean_return": None, "d4rl": None, **fields}
+    """The `dataset` of config.json."""
+    defaults = {
+        "rows": 10,
+        "sha256": "0",
+        "self_collected": False,
+        "mean_return": None,
+        "d4rl": None,
+    }
+    return {"source": source, **defaults, **fields}
 
 
 def write_run(
@@ -59,7 +65,7 @@ def write_run(
     """
     folder.mkdir(parents=True)
     length = max((len(own) for own in returns.values()), default=1)
-    own = {"self_collected": self_collected, "mean_return": data_return, "d4rl": d4rl}
+    origin = {"self_collected": self_collected, "mean_return": data_return, "d4rl": d4rl}
     config = {
         "algorithm": algorithm,
         "variant": variant,
@@ -68,7 +74,7 @@ def write_run(
         "steps": steps or (length - 1) * every,
         "hyperparameters": dict(changed or {}),
         "evaluate_every": every,
-        "dataset": dataset_fields(dataset, **own) if dataset else None,
+        "dataset": dataset_fields(dataset, **origin) if dataset else None,
         "versions": VERSIONS,
         "hardware": dict(hardware or {"cores": 2, "gpu": None}),
         "command": f"td7 train {algorithm}",

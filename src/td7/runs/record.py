@@ -58,11 +58,11 @@ class RunRecord:
         try:
             return cls(folder, **_fields(_typed("it", data, dict)), data=data)
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(folder, error) from None
+            raise config_error(folder, error) from None
 
 
-def damaged(folder: Path, error: Exception) -> InputError:
-    """The error for a config.json in which a reader does not find what it needs."""
+def config_error(folder: Path, error: Exception) -> InputError:
+    """Return the one-line error of a reader that does not find what it needs in config.json."""
     reason = f"it has no {error}" if isinstance(error, KeyError) else one_line(error)
     return InputError(f"{folder / 'config.json'} is damaged: {reason}")
 
@@ -82,7 +82,7 @@ def _read_config(folder: Path) -> Any:
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The typed fields; `variant` and `dataset` are newer than some runs."""
+    """Return the typed fields; `variant` and `dataset` are newer than some runs."""
     task, dataset = _typed("task", data["task"], dict), data.get("dataset")
     counts = ("steps", "evaluate_every", "evaluation_episodes")
     return {
@@ -106,7 +106,7 @@ def _typed(name: str, value: Any, kind: type[T]) -> T:
 
 
 def run_and_step(path: Path) -> tuple[Path, int | None]:
-    """The run folder of RUN, with None; of RUN/policies/STEP, with the step."""
+    """Split RUN/policies/STEP into the run folder and the step; of RUN, the step is None."""
     is_kept = path.parent.name == "policies" and path.name.isdigit()
     return (path.parent.parent, int(path.name)) if is_kept else (path, None)
 

@@ -15,7 +15,7 @@ from td7.errors import InputError, one_of
 from td7.options import TrainOptions, options_from, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
-from td7.runs.record import DatasetRecord, RunRecord, damaged
+from td7.runs.record import DatasetRecord, RunRecord, config_error
 from td7.training.config import PRECISIONS
 from td7.training.hardware import (
     choose_device,
@@ -198,7 +198,7 @@ def recorded_config(record: RunRecord) -> "RunConfig":
     try:
         config = RunConfig.from_record(record)
     except KeyError as error:
-        raise damaged(record.folder, error) from None
+        raise config_error(record.folder, error) from None
     choose_device(config.device)  # which this machine may not have
     choose_replay_device(config.replay_device, config.device)
     choose_engine(config.engine, config.device, config.steps)
