@@ -26,7 +26,8 @@ from td7.errors import InputError
 from td7.options import TrainOptions, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
-from td7.training.config import DatasetRecord, RunConfig
+from td7.runs.record import DatasetRecord
+from td7.training.config import RunConfig
 from td7.training.loops import single_process_loop
 from td7.training.parts import RunSetup
 from td7.training.progress import QuietProgress, Status

@@ -27,7 +27,7 @@ from td7.algorithms.learner import Learner
 from td7.cli import terminal as terminal_module
 from td7.cli.main import main
 from td7.configs import build_config
-from td7.datasets.hdf5 import write
+from td7.datasets.hdf5 import write_hdf5
 from td7.engine.cuda import Fetch
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay, required_bytes
@@ -92,7 +92,7 @@ def fields() -> Fields:
 
 def save(path: Path, fields: Fields, **attributes: Any) -> Path:
     given = {"task": POINT, "kind": "random", **attributes}
-    write(path, **fields, attributes=given)
+    write_hdf5(path, **fields, attributes=given)
     return path
 
 
@@ -571,7 +571,7 @@ def test_the_command_tells_no_score_without_reference_returns(
 def hopper(path: Path) -> Path:
     """Noise of the right size; the file's name tells the task."""
     random, n = np.random.default_rng(0), 30
-    write(
+    write_hdf5(
         path / "hopper-medium-v2.hdf5",
         observations=random.standard_normal((n, 11)),
         actions=random.uniform(-1.0, 1.0, (n, 3)),

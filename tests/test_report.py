@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fake_runs import write_run
+from fake_runs import dataset_fields, write_run
 from td7.cli.main import main
 from td7.datasets.scores import REFERENCE_RETURNS
 from td7.errors import InputError
@@ -1192,7 +1192,7 @@ def test_what_learned_something_else_is_not_pooled(tmp_path: Path) -> None:
         write_run(tmp_path / f"b{seed}", {seed: [1, 2, 3]}, **row, changed={"batch_size": 256})
     data: Any = {"algorithm": "iql", "env": "Hopper-v4"}
     for i, sha256 in enumerate(("1", "1", "2")):
-        given = {"source": "/data/Hopper-v4-medium.hdf5", "sha256": sha256, "self_collected": True}
+        given = dataset_fields("/data/Hopper-v4-medium.hdf5", sha256=sha256, self_collected=True)
         write_run(tmp_path / f"c{i}", {i: [1, 2, 3]}, **data, also={"dataset": given})
     found = write_module.read([tmp_path]).findings
     assert [result.seeds for result in found.results] == [(0, 1), (1, 2)]

@@ -31,7 +31,7 @@ from td7.report.result import (
     with_kwargs,
 )
 from td7.runs.folder import EVALUATIONS
-from td7.runs.record import finished_steps, read_config
+from td7.runs.record import RunRecord, finished_steps
 from td7.statistics import Aligned, common
 from td7.studies.folder import StudyRequest, read_failures, read_request
 from td7.studies.rows import Study
@@ -131,23 +131,16 @@ def _asked(request: StudyRequest, chosen: Study) -> list[str]:
 
 def read_run(folder: Path) -> Result:
     """A run folder; what is not as it should be is among its notes."""
-    config = read_config(folder)
-    try:
-        given = config.get("dataset")
-        task = Task(str(config["task"]["id"]), dict(config["task"].get("kwargs", {})))
-        seeds, steps = tuple(int(seed) for seed in config["seeds"]), int(config["steps"])
-        every = int(config["evaluate_every"])
-        if min(steps, every) < 1:
-            raise ValueError(f"steps {steps}, evaluate_every {every}")
-        study, label, changed = _row(config)
-        asked, data = data_origin(given) if given else (task.id, "")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / 'config.json'} is damaged: {error!r}") from None
+    record = RunRecord.read(folder)
+    config, task, seeds, steps = record.data, record.task, record.seeds, record.steps
+    every = record.evaluate_every
+    study, label, changed = _row(record)
+    asked, data = data_origin(record.dataset) if record.dataset else (task.id, "")
     notes = [f"differs from its row: {', '.join(changed)}"] if changed else []
-    if config.get("variant") and label not in known(study).rows:
+    if record.variant and label not in known(study).rows:
         notes.append(f"{study} has no row {label!r}")
     where = _where(asked, data, task)
-    curves = _curves(folder, config, task.id if data else "", notes)
+    curves = _curves(record, task.id if data else "", notes)
     finished, counted = False, "updates" if data else "steps"
     if curves is None:
         notes.append(f"no evaluation yet, of {steps:,} {counted}")
@@ -196,30 +189,29 @@ def _where(asked: str, data: str, task: Task) -> str:
     return with_kwargs(asked if told else f"{asked} on {task.id}", task)
 
 
-def _row(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
     """A run's study and label, and what it changes beyond them."""
-    study, _, label = (config.get("variant") or "").partition("/")
-    offline = bool(config.get("dataset"))
-    algorithm = str(config["algorithm"])
+    study, _, label = record.variant.partition("/")
+    offline = record.dataset is not None
     row = known(study).rows.get(label)
     if study:
-        return study, label, tuple(_changed(config, row.settings, offline) if row else ())
+        return study, label, tuple(_changed(record, row.settings) if row else ())
     study = OFFLINE if offline else ONLINE
-    label = ", ".join([paper_name(study, algorithm), *_changed(config, {}, offline)])
+    label = ", ".join([paper_name(study, record.algorithm), *_changed(record, {})])
     return study, label, ()
 
 
-def _changed(config: Mapping[str, Any], own: Mapping[str, Any], offline: bool) -> list[str]:
+def _changed(record: RunRecord, own: Mapping[str, Any]) -> list[str]:
     """name=value of the hyperparameters that are neither the algorithm's nor the row's."""
     from td7.algorithms import ALGORITHMS
 
-    given, algorithm = config.get("hyperparameters", {}), str(config["algorithm"])
-    if algorithm not in ALGORITHMS:  # someone's own: there is nothing to compare with
+    if record.algorithm not in ALGORITHMS:  # someone's own: there is nothing to compare with
         return []
-    wanted = _defaults(algorithm, tuple(own.items()), offline, str(config["task"]["id"]))
+    offline = record.dataset is not None
+    wanted = _defaults(record.algorithm, tuple(own.items()), offline, record.task.id)
     return [
         f"{name}={value}"
-        for name, value in given.items()
+        for name, value in record.hyperparameters.items()
         if name in wanted and _plain(wanted[name]) != _plain(value)
     ]
 
@@ -240,15 +232,13 @@ def _defaults(
     return vars(build_config(chosen.config, {**extra, **dict(own)}).for_task(Task(task)))
 
 
-def _curves(
-    folder: Path, config: Mapping[str, Any], scored: str, notes: list[str]
-) -> Aligned | None:
+def _curves(record: RunRecord, scored: str, notes: list[str]) -> Aligned | None:
     """Every seed's evaluations on the steps that all have; what is left out is noted."""
-    rows = _table(folder / "evaluations.csv", EVALUATIONS, notes)
+    rows = _table(record.folder / "evaluations.csv", EVALUATIONS, notes)
     if rows is None or rows.empty:
         return None
     found = rows.groupby(["seed", "step"], sort=True)["return"].agg(["mean", "size"])
-    wanted = int(config.get("evaluation_episodes", 1))
+    wanted = record.evaluation_episodes
     whole = found["size"] >= wanted
     if not whole.all():
         notes.append(f"{int((~whole).sum())} evaluations of fewer than {wanted} episodes left out")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.download import DATASETS
 from td7.datasets.scores import score
+from td7.runs.record import DatasetRecord
 from td7.statistics import Aligned
 from td7.studies.rows import STUDIES, Row, Study
 from td7.types import Task
@@ -153,17 +154,16 @@ def paper_name(study: str, algorithm: str) -> str:
     return names.get(own, own.upper())
 
 
-def data_origin(given: Mapping[str, Any]) -> tuple[str, str]:
+def data_origin(given: DatasetRecord) -> tuple[str, str]:
     """A dataset's name, and where it comes from: as the run says, and by the name of its file."""
-    if given.get("d4rl"):
-        return str(given["d4rl"]), D4RL
-    source = str(given["source"])
-    path = Path(source)
-    if given.get("self_collected"):
+    if given.d4rl:
+        return given.d4rl, D4RL
+    source, path = given.source, Path(given.source)
+    if given.self_collected:
         return path.stem, SELF_COLLECTED
     for name, dataset in DATASETS.items():
         if path.name in (dataset.file, name):
-            nobody_looked = given.get("d4rl") is None
+            nobody_looked = given.d4rl is None
             return (name, D4RL) if nobody_looked else (path.stem, OTHER)
     if path.suffix.lower() in (".hdf5", ".h5"):
         return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else OTHER
