@@ -2,7 +2,7 @@
 // Charts of the embedded data. The tables are in the page already and need none of this.
 const data = JSON.parse(document.getElementById("data").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const said = document.getElementById("said");
+const announcement = document.getElementById("announcement");
 const WIDTH = 360, HEIGHT = 230, LEFT = 50, RIGHT = 18, TOP = 8, BOTTOM = 34;
 
 function element(name, attributes, ...children) {
@@ -74,7 +74,7 @@ class Panel {
     this.tip = element("div", { class: "tip", hidden: "" });
     this.place = place;
     this.quantity = this.runs[0].quantity;
-    this.counted = this.runs[0].counted;
+    this.stepUnit = this.runs[0].step_unit;
     this.at = null;
     host.append(element("div", { class: "panel" }, element("h4", {}, this.runs[0].title), this.svg, this.tip));
     this.svg.addEventListener("pointermove", (event) => {
@@ -110,7 +110,7 @@ class Panel {
     this.right = this.steps.at(-1) || 1;
     this.x = (step) => LEFT + step / this.right * (WIDTH - LEFT - RIGHT);
     this.y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
-    const label = `${this.quantity} on ${this.place} by ${this.counted}: ` + (this.drawn.map((run) =>
+    const label = `${this.quantity} on ${this.place} by ${this.stepUnit}: ` + (this.drawn.map((run) =>
       `${run.row} ${words(run.mean.at(-1))}`).join(", ") || "nothing is chosen") + ". Arrow keys read values.";
     this.svg.setAttribute("aria-label", label);
     this.svg.replaceChildren();
@@ -122,7 +122,7 @@ class Panel {
     for (const step of ticks(0, this.right, 4)) {
       this.svg.append(element("text", { x: this.x(step), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, short(step)));
     }
-    this.svg.append(element("text", { x: (WIDTH + LEFT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.counted));
+    this.svg.append(element("text", { x: (WIDTH + LEFT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.stepUnit));
     for (const run of this.drawn) {
       const xs = run.steps.map(this.x), colour = ink(run.colour);
       const line = { stroke: colour, "stroke-dasharray": run.dashes.map((dash) => 1.6 * dash).join(" ") };
@@ -153,7 +153,7 @@ class Panel {
     const step = this.steps[index], x = this.x(step);
     this.cursor.setAttribute("x1", x);
     this.cursor.setAttribute("x2", x);
-    const where = `${(Number.isInteger(step) ? whole : tenth).format(step)} ${this.counted}`;
+    const where = `${(Number.isInteger(step) ? whole : tenth).format(step)} ${this.stepUnit}`;
     const lines = [element("b", {}, where)], spoken = [`${this.place}, ${where}`];
     for (const run of this.drawn) {
       const i = run.steps.findLastIndex((one) => one <= step);
@@ -173,7 +173,7 @@ class Panel {
     this.tip.style.top = "2.2rem";
     this.tip.style.left = here < width / 2 ? `${here + 10}px` : "auto";
     this.tip.style.right = here < width / 2 ? "auto" : `${width - here + 10}px`;
-    if (aloud) said.textContent = spoken.join("; ");
+    if (aloud) announcement.textContent = spoken.join("; ");
   }
 }
 
@@ -194,8 +194,8 @@ function sample(run) {
 // What a study's controls govern: its learning curves, and what else there is of the same runs.
 const CHARTS = {
   "": (study) => study.curves,
-  "Learning curves over minutes": (study) => study.curves.filter((run) => study.timed && run.minutes_a_step).map((run) =>
-    ({ ...run, counted: "minutes, all seeds together", steps: run.steps.map((step) => step * run.minutes_a_step) })),
+  "Learning curves over minutes": (study) => study.curves.filter((run) => study.timed && run.minutes_per_step).map((run) =>
+    ({ ...run, step_unit: "minutes, all seeds together", steps: run.steps.map((step) => step * run.minutes_per_step) })),
   "Value estimates": (study) => study.estimates,
   "Drops": (study) => study.drops,
 };
@@ -280,7 +280,7 @@ function bars(table) {
   const host = document.querySelector(`[data-bars="${CSS.escape(table.name)}"]`);
   if (!host) return;
   const { title, unit, legends, groups } = BARS[table.kind](table.records);
-  const said = (value) => `${tenth.format(value)}${unit}`;
+  const text_ = (value) => `${tenth.format(value)}${unit}`;
   const longest = (texts) => LETTER * Math.max(...texts.map((text) => text.length));
   // As wide as its box, so that letters are not scaled; names have less than half of it.
   const width = host.clientWidth || 620, name = Math.min(16 + longest(groups.map((group) => group.name)), 0.45 * width);
