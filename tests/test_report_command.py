@@ -146,7 +146,7 @@ def test_a_report_removes_the_files_of_an_earlier_report(tmp_path: Path) -> None
 
 
 def test_a_thousand_runs(tmp_path: Path) -> None:
-    """Fifty rows on twenty tasks, ten seeds each: tables and the page take seconds, and little memory."""
+    """Fifty rows, twenty tasks, ten seeds: tables and the page need seconds and little memory."""
     for row in range(50):
         for task in range(20):
             write_run(

@@ -22,8 +22,8 @@ def test_every_study_has_its_tables(mini_report: Report) -> None:
     }
 
 
-def test_when_the_papers_scores_are_reached(tmp_path: Path) -> None:
-    """By hand: TD3's 10574 at 1M on HalfCheetah; seeds get there at 1M and 1.5M, and never."""
+def test_steps_to_the_papers_scores(tmp_path: Path) -> None:
+    """TD3 has 10574 at 1M on HalfCheetah; the seeds reach it at 1M, at 1.5M and never."""
     curves = {0: [0, 5000, 10574, 12000], 1: [0, 1000, 9000, 11000], 2: [0, 1, 2, 3]}
     write_run(tmp_path / "run", curves, env="HalfCheetah-v4", seconds=1500.0)
     table = table_of(read_report([tmp_path]), "online-reaching")
@@ -39,13 +39,15 @@ def test_when_the_papers_scores_are_reached(tmp_path: Path) -> None:
 
 
 def test_checkpoints_and_drops(mini_report: Report) -> None:
-    """Of 2 seeds and 4 late evaluations 6 have a next one; after one of them it is 60% lower."""
+    """Of 4 late evaluations of 2 seeds, 6 have a next one; after one of them it is 60% lower."""
     table = table_of(mini_report, "checkpoints-drops")
     for percent in (10, 25, 50):
         record = record_of(table, within_evaluations=1, drop_percent=percent)
         assert record["evaluations"] == 6
         assert record["percent_of_evaluations"] == pytest.approx(100 / 6)
-    assert {record["within_evaluations"] for record in table.records} == {1}  # 5 are too many
+    assert {record["within_evaluations"] for record in table.records} == {
+        1
+    }  # there are fewer than 5
     score = record_of(table_of(mini_report, "checkpoints-scores"), step=5_000_000)
     assert (score["mean"], score["interval"], score["paper_mean"]) == (100, 0, 4075)
 
@@ -63,8 +65,8 @@ def test_extrapolation(mini_report: Report) -> None:
     ]
 
 
-def test_speed_of_whole_runs(mini_report: Report) -> None:
-    """1200 s of two seeds and 1M steps: 20 minutes, 10 a seed; the paper's 110."""
+def test_run_times_of_whole_runs(mini_report: Report) -> None:
+    """1200 s of two seeds and 1M steps: 20 minutes, 10 per seed; the paper's 110."""
     record = record_of(table_of(mini_report, "online-speed"), row="TD7")
     assert (record["minutes"], record["minutes_a_million_steps"]) == (20, 20)
     assert record["minutes_a_million_steps_and_seed"] == 10
@@ -72,7 +74,7 @@ def test_speed_of_whole_runs(mini_report: Report) -> None:
     assert record["timed_under_way"] is False
 
 
-def test_run_time_is_that_of_a_step_under_way(mini_report: Report) -> None:
+def test_run_times_are_those_of_steps_under_way(mini_report: Report) -> None:
     """300 s of 50,000 steps, each an update of one seed or of both: 6 ms, 100 minutes for 1M."""
     table = table_of(mini_report, "runtime-speed")
     keys = ("row", "seeds", "timed_under_way", "paper_minutes")
@@ -95,9 +97,7 @@ def test_run_time_is_that_of_a_step_under_way(mini_report: Report) -> None:
     ]
 
 
-def test_the_same_seeds_on_another_machine_are_another_run_time(
-    mini_runs: Path, tmp_path: Path
-) -> None:
+def test_run_times_of_another_machine_are_separate(mini_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(mini_runs / "runtime", tmp_path / "here")
     for where, hardware in (("there", {"cores": 16, "gpu": "NVIDIA H200"}), ("again", None)):
         write_run(
@@ -113,4 +113,6 @@ def test_the_same_seeds_on_another_machine_are_another_run_time(
         *(("TD3", "2 cores", 2), ("TD7", "2 cores", 1), ("TD7", "2 cores", 2)),
         ("TD7", "NVIDIA H200, 16 cores", 2),
     ]
-    assert any("again left out: seeds 0, 1 are in" in note for note in report.notes)
+    assert any(
+        "again left out: " in note and note.endswith("has seeds 0, 1") for note in report.notes
+    )
