@@ -25,7 +25,7 @@ def _unescaped_markdown(line: str) -> list[str]:
 
 
 def _unescaped_latex(line: str) -> list[str]:
-    report = []
+    cells = []
     for cell in re.split(r"(?<!\\)&", line.removesuffix(r" \\")):
         text = re.sub(r"^\\textbf\{(.*)\}$", r"\1", cell.strip())
         for written, plain in (
@@ -36,8 +36,8 @@ def _unescaped_latex(line: str) -> list[str]:
             (r"\textbackslash{}", "\\"),
         ):
             text = text.replace(written, plain)
-        report.append(re.sub(r"\\([&%$#_{}])", r"\1", text))
-    return report
+        cells.append(re.sub(r"\\([&%$#_{}])", r"\1", text))
+    return cells
 
 
 def test_markdown_latex_and_page_have_the_same_cells(
@@ -71,8 +71,8 @@ def test_csv_and_page_have_the_same_numbers(mini_report: Report, report_folder: 
         assert len(rows) == len(records)
         for row, record in zip(rows, records, strict=True):
             for key, value in record.items():
-                said = "" if value is None else str(value)
-                assert row[key] == said or float(row[key]) == value, (name, key)
+                shown = "" if value is None else str(value)
+                assert row[key] == shown or float(row[key]) == value, (name, key)
         (address,) = re.findall(rf'download="{name}\.csv" href="data:[^,]*,([^"]*)"', page)
         assert unquote(address) == text
 
@@ -91,10 +91,10 @@ def test_cells_print_the_records(mini_report: Report) -> None:
                     for line in table.lines
                     if [c.text for c in line[:3]] == [f"{record['step']:,}", record["row"], "here"]
                 )
-                said = f"{record['mean']:{spec}}"
+                text = f"{record['mean']:{spec}}"
                 if record["interval"] is not None:
-                    said += f" ± {record['interval']:{spec}}"
-                assert line[column].text == said
+                    text += f" ± {record['interval']:{spec}}"
+                assert line[column].text == text
 
 
 def test_curves_on_the_page_are_those_of_the_csv(report_folder: Path) -> None:

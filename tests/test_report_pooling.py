@@ -81,8 +81,12 @@ def test_runs_of_different_experiments_are_not_pooled(tmp_path: Path) -> None:
         write_run(tmp_path / f"b{seed}", {seed: [1, 2, 3]}, **row, changed={"batch_size": 256})
     data: Any = {"algorithm": "iql", "env": "Hopper-v4"}
     for i, sha256 in enumerate(("1", "1", "2")):
-        given = {"source": "/data/Hopper-v4-medium.hdf5", "sha256": sha256, "self_collected": True}
-        write_run(tmp_path / f"c{i}", {i: [1, 2, 3]}, **data, also={"dataset": given})
+        dataset = {
+            "source": "/data/Hopper-v4-medium.hdf5",
+            "sha256": sha256,
+            "self_collected": True,
+        }
+        write_run(tmp_path / f"c{i}", {i: [1, 2, 3]}, **data, also={"dataset": dataset})
     report = read_report([tmp_path])
     assert [result.seeds for result in report.results] == [(0, 1), (1, 2)]
     note = f"{tmp_path / 'a'} left out: it differs from {tmp_path / 'b1'}: batch_size 256 and 8"

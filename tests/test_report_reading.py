@@ -93,7 +93,7 @@ def test_unequal_lengths_are_noted(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {**returns, 1: returns[1][:2]})
     report = read_report([tmp_path])
     notes = "\n".join(report.notes)
-    assert "seed 0: 1 of 3 evaluations left out (step 1,000,000), not in seed 1" in notes
+    assert "seed 0: 1 of 3 evaluations left out (step 1,000,000), missing in seed 1" in notes
     assert "unfinished: at 500,000 of 1,000,000 steps" in notes
     assert {record["step"] for record in table_of(report, "online-scores").records} == {500_000}
 

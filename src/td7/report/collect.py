@@ -49,17 +49,17 @@ def _find(folder: Path) -> Folders:
     """The run and study folders in a folder, by name; a run folder is not searched further."""
     if not folder.exists():
         raise InputError(f"{folder} does not exist")
-    found = Folders([], [])
+    folders = Folders([], [])
     for path, names, files in os.walk(folder):
         names.sort()
         if "config.json" in files:
             names.clear()
-            found.runs.append(Path(path))
+            folders.runs.append(Path(path))
         elif "study.json" in files:
-            found.studies.append(Path(path))
-    if not found.runs and not found.studies:
+            folders.studies.append(Path(path))
+    if not folders.runs and not folders.studies:
         raise InputError(f"{folder} holds no runs: neither it nor a folder in it has a config.json")
-    return found
+    return folders
 
 
 def _number_unlisted(results: Sequence[Result]) -> list[Result]:
