@@ -185,7 +185,7 @@ def build(
     learner = chosen.learner(config, TASK, seeds, device, torch.float64)
     if name in STUDIES["offline"].names():
         replay = Replay(LAYOUT, 150, len(seeds), device, torch.float64, shared=True)
-        replay.fill(learner.prepared(made_up(0), LAYOUT))
+        replay.fill(learner.prepare_rows(made_up(0), LAYOUT))
     else:
         replay = Replay(LAYOUT, 200, len(seeds), device, torch.float64)
         for m, seed in enumerate(seeds):

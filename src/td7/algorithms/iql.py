@@ -25,7 +25,7 @@ from td7.algorithms.twin_critics import value_metrics
 from td7.configs import setting
 from td7.networks.description import Layout, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, cosine, parameter_group, states
+from td7.networks.optimiser import cosine, parameter_group, states
 from td7.networks.stacked import Parameters, apply, orthogonal_start, unflatten
 from td7.types import Exploration, Float32, RowLayout, TaskSpec
 
@@ -143,7 +143,7 @@ class InSampleLearner(Learner):
     def critic_loss(self, error: Tensor) -> Tensor:
         """[S], of Q - y [S, 2, B, 1]."""
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """Rewards times 1000 over the range of returns; actions a little within [-1, 1]."""
         rows = rows.copy()
         parts = layout.split(rows)
@@ -176,8 +176,8 @@ class InSampleLearner(Learner):
         """The loss of q - V(s); gives back the weights of cloning, by V after its step."""
         target = unflatten(self.critic.layout, self.target_critic)
         q = apply(self.critic_network, target, state=batch.state, action=batch.action).amin(dim=1)
-        (value_loss,) = self.value.descend(
-            lambda value: (self.value_loss(q - self._v(value, batch.state)),), active
+        value_loss, _ = self.value.descend(
+            lambda value: (self.value_loss(q - self._v(value, batch.state)), None), active
         )
         c = self.config
         v = self._v(self.value.parameters, batch.state)
@@ -194,7 +194,7 @@ class InSampleLearner(Learner):
     def _train_actor(self, batch: Batch, weight: Tensor, active: Tensor | None) -> None:
         """-weight log N(a | tanh(mean(s)), std^2), std the same in every state."""
 
-        def loss(actor: Parameters) -> Results:
+        def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
             mean = apply(self.actor_network, actor, state=batch.state)
             log_std = actor["log_std"].clamp(*LOG_STD_BOUNDS).unsqueeze(1)
             noise = (batch.action - mean) / log_std.exp()
@@ -212,7 +212,7 @@ class InSampleLearner(Learner):
             batch.reward, batch.not_terminated, next_value, self.config.discount
         )
 
-        def loss(critic: Parameters) -> Results:
+        def loss(critic: Parameters) -> tuple[Tensor, Tensor]:
             q = apply(self.critic_network, critic, state=batch.state, action=batch.action)
             return self.critic_loss(q - y.unsqueeze(1)), q
 

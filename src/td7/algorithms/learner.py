@@ -88,7 +88,7 @@ class Learner(ABC):
             name: torch.zeros(len(seeds), device=device, dtype=dtype) for name in self.metrics
         }
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """A dataset's rows [N, width] as the algorithm wants them; asked for once, before all."""
         del layout
         return rows

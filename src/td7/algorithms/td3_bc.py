@@ -52,7 +52,7 @@ class TD3BC(DelayedLearner):
         self._mean = torch.zeros(task.state_dim, device=device, dtype=dtype)
         self._spread = torch.ones_like(self._mean)
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """(s - mean) / (std + 1e-3), and s' by the same numbers."""
         rows = rows.copy()
         parts = layout.split(rows)
