@@ -18,8 +18,11 @@ from torch._dynamo.backends.common import aot_autograd
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.engine import compiling as compiling_module
 from td7.engine import noise as noise_module
+from td7.engine.cuda import GraphRunner
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
+from td7.engine.runner import HostRunner
+from td7.engine.stages import Stages
 from td7.networks import kernels
 from td7.networks import stacked as networks
 from td7.networks.description import Layout
@@ -41,6 +44,7 @@ def build(
     config: TD7Config = SMALL,
     rows_on_host: bool = False,
     warn: Callable[[str], None] = pytest.fail,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Engine:
     where = torch.device(device)
     learner = TD7(config, TASK, range(members), where, dtype)
@@ -50,7 +54,7 @@ def build(
         rows[:, -1] = rows[:, -1] > -1
         replay.append(m, rows)
     # Where compiling fails, updates go on without: these tests must not.
-    return Engine(learner, replay, config.batch_size, range(members), mode, warn=warn)
+    return Engine(learner, replay, config.batch_size, range(members), mode, warn, say)
 
 
 @pytest.fixture(
@@ -153,11 +157,10 @@ def test_a_time_step_is_storing_updating_acting() -> None:
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
-def test_compiling_is_told_once(mode: str) -> None:
+def test_compiling_is_announced_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stages, "compile", lambda *_: None)  # not what takes long
     said: list[str] = []
-    engine = build(mode, "cpu")
-    engine._say = said.append
-    engine._update_stage, engine._look_stage = engine._update, engine._look_for_faults  # quickly
+    engine = build(mode, "cpu", say=said.append)
     rows, states, noise = (np.zeros((3, n), np.float32) for n in (LAYOUT.width, 5, 2))
     engine.step(rows, states, noise, [])
     assert said == []  # not before the first update
@@ -198,7 +201,7 @@ def test_what_does_not_compile_goes_on_without(
 ) -> None:
     """From its very first update, bit for bit; in stages, as on a GPU, too. It is told once."""
     torch.compiler.reset()
-    monkeypatch.setattr(compiling_module, "_compiled", compiler_that(fails))
+    monkeypatch.setattr(compiling_module, "compile_whole", compiler_that(fails))
     said: list[str] = []
     compiled = build("eager" if staged else "compiled", "cpu", warn=said.append)
     if staged:
@@ -220,12 +223,13 @@ def test_a_backward_pass_that_does_not_compile_goes_on_without(
     torch.compiler.reset()
     backend = aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=fails)
     trace = partial(torch.compile, fullgraph=True, dynamic=False, backend=backend)
-    monkeypatch.setattr(compiling_module, "_compiled", trace)
+    monkeypatch.setattr(compiling_module, "compile_whole", trace)
     said: list[str] = []
     staged, eager = build("eager", "cpu"), build("eager", "cpu")
-    staged._compiler = compiling_module.Compiler(said.append)
-    staged.learner.wrap_stages(staged._compiler)
-    staged._must_rehearse = True
+    compiler = compiling_module.Compiler(said.append)
+    staged.learner.wrap_stages(compiler)
+    assert isinstance(staged._runner, HostRunner)
+    staged._runner._rehearses_with = compiler
     for engine in (staged, eager):
         run(engine, (23, 7, 2))
     expected = tensors(eager)
@@ -237,10 +241,11 @@ def test_without_graphs_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where capturing fails, which changes nothing; it is told once."""
     for name in ("current_stream", "set_stream", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
-    monkeypatch.setattr(Engine, "_capture", fails)
+    monkeypatch.setattr(GraphRunner, "_capture", fails)
     said: list[str] = []
-    graph, eager = build("eager", "cpu", warn=said.append), build("eager", "cpu")
-    graph.mode = "graph"
+    graph, eager = build("eager", "cpu"), build("eager", "cpu")
+    assert isinstance(graph._runner, HostRunner)
+    graph._runner = GraphRunner(graph._runner, graph._stages, None, said.append)
     for engine in (graph, eager):
         run(engine, (23, 7, 2))
         step_through(engine)
@@ -252,16 +257,23 @@ def test_without_graphs_updates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fails_once_it_runs_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have done half of its work."""
     torch.compiler.reset()
-    monkeypatch.setattr(compiling_module, "_compiled", compiler_that(lambda *_: fails))
+    monkeypatch.setattr(compiling_module, "compile_whole", compiler_that(lambda *_: fails))
     with pytest.raises(RuntimeError, match=r"^too\nlong$"):
         run(build("compiled", "cpu"), (1, 1, 1))
 
 
 @pytest.mark.usefixtures("traced")
 def test_what_others_compile_is_as_it_was() -> None:
-    """Set for good, it has a compiled `backward` of somebody else's do nothing."""
+    """Limits, and what would have a compiled `backward` of somebody else's do nothing."""
+    dynamo = torch._dynamo.config
+
+    def settings() -> tuple[Any, ...]:
+        limits = dynamo.recompile_limit, dynamo.accumulated_recompile_limit
+        return (*limits, dynamo.trace_autograd_ops)
+
+    before = settings()
     run(build("compiled", "cpu"), (1, 1, 1))
-    assert torch._dynamo.config.trace_autograd_ops is False
+    assert settings() == before == (8, 256, False)
 
 
 @pytest.mark.usefixtures("traced")
@@ -406,7 +418,8 @@ def test_what_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch
     check_close(graph, eager, 1e-9)
     assert len(said) == 1
     assert said[0].startswith("updates run without a CUDA graph, which fails here: ")
-    assert graph.mode == "compiled"
+    assert isinstance(graph._runner, GraphRunner)
+    assert not graph._runner._works
 
 
 @pytest.mark.parametrize(
@@ -569,7 +582,7 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
     found = []
     for device, dtype, run_it in (
         ("cpu", torch.float64, loss),
-        ("cuda", torch.float32, compiling_module._compiled(loss)),
+        ("cuda", torch.float32, compiling_module.compile_whole(loss)),
     ):
         x, flat = (z.to(device, dtype).requires_grad_() for z in (given, weights))
         with torch.profiler.profile(acc_events=True) as profile:
@@ -614,7 +627,7 @@ def test_which_kernels_are_fastest_changes_no_bit(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(CachingAutotuner, "bench", bench)
         torch.compiler.reset()
         with fresh_cache():
-            found.append([each for x in given for each in compiling_module._compiled(sums)(x)])
+            found.append([each for x in given for each in compiling_module.compile_whole(sums)(x)])
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 

@@ -350,5 +350,5 @@ def test_priorities_are_told_of_the_rows_stored() -> None:
     replay.append(1, numbered(0, 7))
     indices, new = torch.tensor([[0, 1], [0, 1]]), torch.tensor([[4.0, 7.0], [2.0, 5.0]])
     replay.set_priorities(indices, new, None)
-    assert replay.told_priorities(0).tolist() == [4.0, 7.0]  # of 4, 7, 1
-    assert replay.told_priorities(1).tolist() == [2.0, 5.0]  # of 2, 5, 1, 1, 1
+    assert replay.priority_metrics(0).tolist() == [4.0, 7.0]  # of 4, 7, 1
+    assert replay.priority_metrics(1).tolist() == [2.0, 5.0]  # of 2, 5, 1, 1, 1

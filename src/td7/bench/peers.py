@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
+from td7.engine.compiling import compiled_autograd_unchanged
 from td7.types import Float32, RowLayout, TaskSpec, Transitions
 
 BATCH_SIZE = 256
@@ -175,12 +176,10 @@ def peer(algorithm: str) -> str:
 
 def _import(module: str) -> None:
     """Quietly, and so that what is measured beside it is compiled as without it."""
-    from torch._dynamo import config
-
-    before = config.compiled_autograd
-    with redirect_stderr(io.StringIO()):  # all import gym, where it is, which says it is too old
+    # d3rlpy turns compiled autograd on where there is CUDA; if gym is there, all import it, and it
+    # prints that it is too old.
+    with compiled_autograd_unchanged(), redirect_stderr(io.StringIO()):
         import_module(module)
-    config.compiled_autograd = before  # d3rlpy turns it on, where there is CUDA
 
 
 def updates(

@@ -85,7 +85,7 @@ class Replay:
             self._append(member, rows[start : start + self.capacity])
 
     def _append(self, member: int, rows: Float32) -> None:
-        source = sent(torch.from_numpy(rows), self.device)
+        source = to_device(torch.from_numpy(rows), self.device)
         begin = self.added[member] % self.capacity
         head = min(len(rows), self.capacity - begin)
         for start, part in ((begin, source[:head]), (0, source[head:])):
@@ -176,7 +176,7 @@ class Replay:
             sums = children.view(len(children), -1, self._fan)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
 
-    def told_priorities(self, member: int) -> Tensor:
+    def priority_metrics(self, member: int) -> Tensor:
         """[2]: the mean of the member's rows, and the largest seen; nobody waits for them."""
         mean = self._levels[-1][member].sum() / self._sizes[member, 0]
         return torch.stack([mean, self.max_priority[member]])
@@ -206,7 +206,7 @@ class Replay:
         self._sum_range(member, 0, self.leaves.shape[1])
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The host's tensor on its way to the device; the host does not wait for it to get there."""
     if device.type != "cuda":
         return tensor.to(device)
