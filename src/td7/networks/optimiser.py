@@ -1,4 +1,4 @@
-"""Adam over stacked members: PyTorch's counts steps per tensor, here each member has its own."""
+"""Adam over stacked members, each with its own count of steps; PyTorch's counts per tensor."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,8 @@ Gradients = Callable[[], Parameters]  # of a loss that is known already; to be a
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
 
 
-Schedule = Callable[[Tensor], Tensor]  # what a rate is multiplied by, of the steps before: [S, 1]
+# The factor [S, 1] of a learning rate, from the counts of steps made before.
+Schedule = Callable[[Tensor], Tensor]
 
 
 def constant(steps: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ def constant(steps: Tensor) -> Tensor:
 
 
 def cosine(total: int) -> Schedule:
-    """(1 + cos(pi t / T)) / 2 for the step that t others came before; 0 from T on."""
+    """(1 + cos(pi t / T)) / 2 for the step after t others; 0 from t = T on."""
     return lambda steps: 0.5 * (1 + torch.cos(math.pi * (steps / total).clamp(max=1)))
 
 
@@ -51,8 +52,8 @@ class ParameterGroup:
         self.second = torch.zeros_like(flat)
         # float64: 1 - 0.999^t loses half its digits in float32 for small t.
         self.count = torch.zeros(len(flat), 1, dtype=torch.float64, device=flat.device)
-        # The next step's factors, made one step ahead: a compiler would else compute these powers
-        # for every single parameter.
+        # The next step's factors, computed one step ahead: otherwise a compiler fuses these powers
+        # into the loop over parameters and computes them for each.
         self._step_size = torch.empty(len(flat), 1, dtype=flat.dtype, device=flat.device)
         self._root_correction = torch.empty_like(self._step_size)
         self._look_ahead(None)
@@ -72,7 +73,7 @@ class ParameterGroup:
         }
 
     def _look_ahead(self, active: Tensor | None) -> None:
-        """The factors that follow from the count: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
+        """Compute the next step's factors: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
         rate = self.learning_rate * self.schedule(self.count)
         count = self.count + 1
         assign(self._step_size, rate / (1 - BETA1**count), active)
@@ -90,22 +91,22 @@ class ParameterGroup:
 
     def step(self, gradients: Parameters, active: Tensor | None) -> None:
         """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
-        # By heads: shaped otherwise, compiled gradients would be copied before they are read.
+        # By heads: in any other shape, compiled gradients would be copied before they are read.
         gradient = flattened_heads(self.layout, gradients)
 
         def by_heads(x: Tensor) -> Tensor:
             return x.repeat_interleave(self.layout.heads, dim=0)
 
-        olds = (self.flat, self.first, self.second)
-        old_flat, old_first, old_second = (old.view(gradient.shape) for old in olds)
+        stored = (self.flat, self.first, self.second)
+        old_flat, old_first, old_second = (tensor.view(gradient.shape) for tensor in stored)
         first = torch.lerp(old_first, gradient, 1 - BETA1)
         second = (BETA2 * old_second).addcmul_(gradient, gradient, value=1 - BETA2)
         denominator = second.sqrt().div_(by_heads(self._root_correction)).add_(EPSILON)
         flat = old_flat - by_heads(self._step_size) * first / denominator
-        whose = None if active is None else by_heads(active)
-        assign(old_first, first, whose)
-        assign(old_second, second, whose)
-        assign(old_flat, flat, whose)
+        active_heads = None if active is None else by_heads(active)
+        assign(old_first, first, active_heads)
+        assign(old_second, second, active_heads)
+        assign(old_flat, flat, active_heads)
         assign(self.count, self.count + 1, active)
         self._look_ahead(active)
 
@@ -121,7 +122,7 @@ def parameter_group(
     start: Start = default_start,
     schedule: Schedule = constant,
 ) -> ParameterGroup:
-    """A network group as it begins, each member from its own random stream of that group."""
+    """A network group with initial parameters, each member's from its own stream of that group."""
     generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
     flat = torch.from_numpy(initial(layout, generators, start))
     return ParameterGroup(layout, flat.to(device, dtype), learning_rate, schedule)
@@ -175,12 +176,12 @@ def _tracked(tensor: Tensor) -> Tensor:
     return tracked
 
 
-# What is compiled cannot have a tensor require a gradient, unless another one already does.
+# Compiled code cannot make a tensor require a gradient, unless another one already does.
 TAPE = torch.zeros((), requires_grad=True)
 
 
 class _Tracked(torch.autograd.Function):
-    """A tensor as it is, as if it depended on the tape, which it does not."""
+    """The identity, which makes a tensor depend on the tape in name."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, tape: Tensor) -> Tensor:
