@@ -106,7 +106,7 @@ def test_updates_that_cannot_be_captured_run_anyway(
     assert len(messages) == 1
     assert messages[0].startswith("updates run without a CUDA graph, which fails here: ")
     assert isinstance(graph._runner, GraphRunner)
-    assert not graph._runner._works
+    assert not graph._runner.works
 
 
 @contextmanager
@@ -175,10 +175,10 @@ def test_a_gpu_repeats_itself_bit_for_bit(fixed_embeddings: bool) -> None:
     parts = [7] * 10, [0, 13] * 5
     for wanted in (*parts, [n - a - b for n, a, b in zip(counts, *parts, strict=True)]):
         run(again, wanted)
-    found, expected = tensors(again), tensors(once)
+    actual, expected = tensors(again), tensors(once)
     assert again.updates == once.updates
     for name, tensor in expected.items():
-        assert torch.equal(found[name], tensor), name
+        assert torch.equal(actual[name], tensor), name
 
 
 @needs_gpu
@@ -189,15 +189,15 @@ def test_a_network_is_the_same_on_a_gpu() -> None:
     layout = Layout.of(network)
     flat = torch.randn(2, layout.size, dtype=torch.float64)
     inputs = {n: torch.randn(2, 32, w, dtype=torch.float64) for n, w in network.inputs.items()}
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         weights = flat.to(device).requires_grad_()
         here = {name: x.to(device) for name, x in inputs.items()}
         values = apply(network, unflatten(layout, weights), **here)
         (gradient,) = torch.autograd.grad(values.square().sum(), weights)
-        found.append((values.detach().cpu(), gradient.cpu()))
-    for ours, theirs in zip(*found, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+        results.append((values.detach().cpu(), gradient.cpu()))
+    for on_cpu, on_gpu in zip(*results, strict=True):
+        assert torch.allclose(on_cpu, on_gpu, rtol=1e-9, atol=1e-9)
 
 
 @pytest.fixture
@@ -229,24 +229,24 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
         return y, (y * torch.linspace(-1, 1, rows, device=y.device).unsqueeze(1)).sum()
 
     random = torch.Generator().manual_seed(0)
-    given, weights = (
+    inputs, weights = (
         torch.randint(-8, 9, (members, *size), generator=random) / 8
         for size in ((rows, depth), (128 + depth * columns,))
     )
-    found = []
+    results = []
     for device, dtype, run_it in (
         ("cpu", torch.float64, loss),
         ("cuda", torch.float32, compile_whole(loss)),
     ):
-        x, flat = (z.to(device, dtype).requires_grad_() for z in (given, weights))
+        x, flat = (z.to(device, dtype).requires_grad_() for z in (inputs, weights))
         with torch.profiler.profile(acc_events=True) as profile:
             y, total = run_it(x, flat)
         names = [event.key for event in profile.key_averages()]
         assert ("_linear" in names) == (device == "cuda"), names
-        found.append((y, *torch.autograd.grad(total, (x, flat))))
-    for ours, theirs in zip(*found, strict=True):
-        assert (ours - theirs.cpu()).norm() < 1e-3 * ours.norm()
-    assert torch.allclose(found[0][0], found[1][0].cpu().double(), rtol=1e-5, atol=1e-6)
+        results.append((y, *torch.autograd.grad(total, (x, flat))))
+    for on_cpu, on_gpu in zip(*results, strict=True):
+        assert (on_cpu - on_gpu.cpu()).norm() < 1e-3 * on_cpu.norm()
+    assert torch.allclose(results[0][0], results[1][0].cpu().double(), rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         x[0, 0, 0] = torch.nan
         assert run_it(x, flat)[0][0, 0].isnan().all()
@@ -268,11 +268,11 @@ def test_which_kernels_are_fastest_changes_no_bit(monkeypatch: pytest.MonkeyPatc
 
     # With these sizes, on an H200, PyTorch's free choice would change the results.
     random = torch.Generator("cuda").manual_seed(0)
-    given = [
+    inputs = [
         torch.randn(size, device="cuda", generator=random)
         for size in ((20, 256, 256), (10, 256, 24))
     ]
-    found = []
+    results = []
     for place in range(4):
 
         def bench(kernel: Any, launcher: Any, *_: Any, place: int = place, **__: Any) -> float:
@@ -281,9 +281,9 @@ def test_which_kernels_are_fastest_changes_no_bit(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(CachingAutotuner, "bench", bench)
         torch.compiler.reset()
         with fresh_cache():
-            found.append([each for x in given for each in compile_whole(sums)(x)])
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+            results.append([each for x in inputs for each in compile_whole(sums)(x)])
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 @needs_gpu
@@ -295,6 +295,6 @@ def test_rows_on_the_host_change_nothing() -> None:
         for engine in (here, there):
             run(engine, (12, 5, 7))
             step_through(engine)
-        found, expected = tensors(there), tensors(here)
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+        actual, expected = tensors(there), tensors(here)
+        assert all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
         assert torch.equal(here.replay.rows.cpu(), there.replay.rows.cpu())

@@ -117,7 +117,7 @@ class GraphRunner(Runner):
         self._stages = stages
         self._compiler = compiler
         self._warn = warn
-        self._works = True
+        self.works = True  # no capture has failed
         self._graphs: dict[Hashable, MaskedGraph] = {}
         self._ahead: deque[torch.cuda.Event] = deque()
 
@@ -140,7 +140,7 @@ class GraphRunner(Runner):
     def _graph(self, work: Work, slots: Sequence[Slot]) -> MaskedGraph | None:
         """The graph of this work on such slots; None once capturing has failed."""
         key = (work.__name__, *(slot.actors is not None for slot in slots))
-        if self._works and key not in self._graphs:
+        if self.works and key not in self._graphs:
             graph = self._try_capture(work, slots)
             if graph is not None:
                 self._graphs[key] = graph
@@ -157,7 +157,7 @@ class GraphRunner(Runner):
                 self._compiler.give_up(error)
                 return self._try_capture(work, slots)  # of functions as they are
             self._warn(f"updates run without a CUDA graph, which fails here: {summary(error)}")
-        self._works, self._stages.learner.lanes = False, Lanes()
+        self.works, self._stages.learner.lanes = False, Lanes()
         self._graphs.clear()
         return None
 
