@@ -24,7 +24,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the compiler sees of an update is run; no code is generated, which takes long."""
     torch.compiler.reset()
     trace = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
-    monkeypatch.setattr("td7.engine.compiling._compiled", trace)
+    monkeypatch.setattr("td7.engine.compiling.compile_whole", trace)
 
 
 @pytest.fixture

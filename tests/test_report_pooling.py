@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fake_runs import dataset_fields, SPREAD, pair, write_run
+from fake_runs import SPREAD, dataset_fields, pair, write_run
 from mini_report import record_of, table_of
 from td7.report.report import read_report
 

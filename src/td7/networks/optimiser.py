@@ -73,7 +73,7 @@ class ParameterGroup:
         }
 
     def _look_ahead(self, active: Tensor | None) -> None:
-        """The factors that follow from the count: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
+        """Compute the next step's factors: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
         rate = self.learning_rate * self.schedule(self.count)
         count = self.count + 1
         assign(self._step_size, rate / (1 - BETA1**count), active)
