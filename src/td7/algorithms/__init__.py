@@ -82,7 +82,7 @@ ALGORITHMS = {
         Algorithm("tqc", "SAC with truncated quantile critics", TQCConfig, TQC),
         Algorithm("td3+bc", "TD3 that also clones; offline", TD3BCConfig, TD3BC, False, {}),
         Algorithm(
-            "cql", "SAC with values pushed down off the data; offline", CQLConfig, CQL, False, {}
+            "cql", "SAC with low values outside the data; offline", CQLConfig, CQL, False, {}
         ),
         Algorithm(
             "iql", "values and policy of the data's own actions; offline", IQLConfig, IQL, False, {}

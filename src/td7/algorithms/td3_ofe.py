@@ -9,7 +9,7 @@ Glossary:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -75,10 +75,6 @@ def actor_network(zs: Mapping[str, int], action_dim: int, config: TD3OFEConfig) 
     return mlp(zs, names, widths, "relu", last_activation="tanh")
 
 
-class NetAux(NamedTuple):
-    statistics: BatchStatistics
-
-
 class TD3OFE(TwinCriticLearner):
     metrics = ("ofe_loss", *TwinCriticLearner.metrics)
 
@@ -136,17 +132,16 @@ class TD3OFE(TwinCriticLearner):
     @stage
     def _train_net(self, batch: Batch, active: Tensor | None) -> None:
         """(predicted s' - s')^2; batch norms are in training mode only here."""
-        target = batch.next_state[..., : self.predicted_dim]
-
-        def loss(net: Parameters) -> tuple[Tensor, NetAux]:
-            statistics: BatchStatistics = {}
-            zs = self.ofe.zs(net, batch.state, statistics)
-            predicted = self.ofe.next_state(net, zs, batch.action, statistics)
-            return losses.per_member_mean((predicted - target).square()), NetAux(statistics)
-
-        ofe_loss, aux = self.net.descend(loss, active)
-        follow(self.net.layout, self.net.flat, aux.statistics, active)
+        ofe_loss, statistics = self.net.descend(lambda net: self._net_loss(net, batch), active)
+        follow(self.net.layout, self.net.flat, statistics, active)
         self.record(active, ofe_loss=ofe_loss)
+
+    def _net_loss(self, net: Parameters, batch: Batch) -> tuple[Tensor, BatchStatistics]:
+        statistics: BatchStatistics = {}
+        zs = self.ofe.zs(net, batch.state, statistics)
+        predicted = self.ofe.next_state(net, zs, batch.action, statistics)
+        target = batch.next_state[..., : self.predicted_dim]
+        return losses.per_member_mean((predicted - target).square()), statistics
 
     @stage
     def _features_and_target(

@@ -81,7 +81,7 @@ class TD7Config(TwinCriticConfig):
     )
     encoder_training: str = setting(
         "decoupled",
-        "by its own loss, by the critics' loss and its own, or not at all",
+        "the encoder learns from its own loss, jointly with the critics, or not at all",
         group="SALE",
         choices=("decoupled", "end_to_end", "frozen"),
     )
@@ -297,8 +297,8 @@ class TD7(TwinCriticLearner):
     def _joint_step(
         self, batch: Batch, noise: Tensor, x: Features, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
-        """Train critics and encoder end to end; everything that follows reads the encoder."""
-        del x
+        """Train critics and encoder end to end; wait, because what follows reads the encoder."""
+        del x  # empty: the loss computes x
         with self.lanes.beside("critic", *batch, noise, y):
             priorities = self._train_critic_and_encoder(batch, noise, y, active)
         self.lanes.join("critic")
@@ -320,7 +320,7 @@ class TD7(TwinCriticLearner):
 
     @stage
     def _train_encoder(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
-        """(g(f(s), a) - |f(s')|x)^2; the target is the current encoder's."""
+        """(g(f(s), a) - |f(s')|x)^2; the target comes from the current encoder."""
         target = self._learning_target(self, batch, noise)
         encoder_loss, statistics = self.encoder.descend(
             lambda encoder: self._encoder_loss(encoder, batch, target), active
