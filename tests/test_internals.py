@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -160,13 +159,11 @@ def test_by_its_modules_name_the_example_is_known_everywhere(
     """A shell needs nothing else: neither to train nor to go on, in another process."""
     (tmp_path / "ddpg.py").write_text(MODULE)
     small = ["--steps", "60", "--quiet", "--set", "random_steps=40", "hidden_dim=16"]
-    given = ["--env", "toys:Point-v0", "--evaluation-episodes", "1", "--out", "run", *small]
-    path = f"{Path(__file__).parent}"
-    for words in (["train", "ddpg:ddpg", *given], ["resume", "run", "--steps", "80", "--quiet"]):
+    options = ["--env", "toys:Point-v0", "--evaluation-episodes", "1", "--out", "run", *small]
+    for words in (["train", "ddpg:ddpg", *options], ["resume", "run", "--steps", "80", "--quiet"]):
         done = subprocess.run(
             [sys.executable, "-m", "td7", *words],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=120,
