@@ -944,13 +944,13 @@ def test_bench_refuses_before_it_measures(
 def test_an_interrupt_while_libraries_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the process; what they would raise instead of KeyboardInterrupt is not seen."""
     seen: list[object] = []
-    parser = main_module._parser
+    parser = main_module.build_parser
 
     def watched(words: Sequence[str]) -> Any:
         seen.append(signal.getsignal(signal.SIGINT))
         return parser(words)
 
-    monkeypatch.setattr(main_module, "_parser", watched)
+    monkeypatch.setattr(main_module, "build_parser", watched)
     before = signal.getsignal(signal.SIGINT)
     for given in (signal.default_int_handler, signal.SIG_IGN):
         signal.signal(signal.SIGINT, given)

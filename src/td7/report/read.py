@@ -113,7 +113,7 @@ def missing(out: Path, results: Sequence[Result]) -> list[str]:
             if result.finished and result.steps < steps:
                 done = f"{result.steps:,} of the {steps:,} {chosen.step_unit} asked for"
                 lines.append(f"{result.name}: {done}")
-            lacking = sorted(set(request.options.get("seeds", ())) - set(result.seeds))
+            lacking = sorted(set(request.options.seeds) - set(result.seeds))
             unsaid = sorted(set(lacking) - set(result.config["seeds"]))  # those are told of it
             if unsaid:
                 lines.append(f"{result.name}: seeds {', '.join(map(str, unsaid))} are missing")
