@@ -132,7 +132,7 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", "--variant", "desing/s'"], "unknown study 'desing'; did you mean 'design'?"),
         (["train", "--env", "HalfCheeta-v4"], "did you mean 'HalfCheetah-v4'?"),
         (["train", "--env", "HalfCheetah-v9"], "unknown task version 'HalfCheetah-v9'"),
-        (["train", "--env", "My-v0"], "; one's own: MODULE:ID, which imports MODULE"),
+        (["train", "--env", "My-v0"], "; for your own task, use MODULE:ID, which imports MODULE"),
         (["train", *ENV, "--steps", "1e13"], "steps=10000000000000 must be at most 1e+12"),
         (["train", "--env", "toy:Point-v0"], "module 'toy' cannot be imported"),
         (["train", "--env", "toys:Pint-v0"], "did you mean 'Point-v0'?"),

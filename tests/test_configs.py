@@ -121,7 +121,7 @@ def test_bad_settings(words: Any, message: str) -> None:
 
 
 def test_what_is_read_twice_is_refused() -> None:
-    with pytest.raises(InputError, match="critic_inputs=zsa,phi,phi has one of them twice"):
+    with pytest.raises(InputError, match="critic_inputs=zsa,phi,phi names phi twice"):
         TD7Config(critic_inputs=("zsa", "phi", "phi"))
 
 

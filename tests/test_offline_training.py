@@ -147,7 +147,7 @@ def plainly(name: str, seed: int, fields: Fields) -> tuple[Learner, Replay]:
     config = build_config(chosen.config, {**CHANGED.get(name, {}), **TINY[name]})
     learner = chosen.learner(config, describe(Task(POINT)), [seed], CPU, torch.float64)
     replay = Replay(layout, len(rows), 1, CPU, torch.float64, shared=True)
-    replay.fill(learner.prepared(rows, layout))
+    replay.fill(learner.prepare_rows(rows, layout))
     engine = Engine(learner, replay, config.batch_size, [seed])
     for _ in range(STEPS):
         engine.advance([1])

@@ -113,7 +113,8 @@ def test_actions_stay_within_bounds(policy: Policy) -> None:
 def test_deterministic_or_not(policy: Policy) -> None:
     same = np.zeros((4_000, 2))
     actions, _ = policy.predict(same)
-    assert (actions == actions[0]).all()
+    # To rounding only: BLAS computes the last rows of a product with another kernel on some CPUs.
+    np.testing.assert_allclose(actions, np.broadcast_to(actions[0], actions.shape), rtol=1e-5)
     np.testing.assert_array_equal(policy.predict(same, deterministic=True)[0], actions)
     noisy, _ = policy.predict(same, deterministic=False)
     assert noisy.dtype == np.float32

@@ -24,7 +24,7 @@ from folders import words
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.options import TrainOptions
-from td7.processes import EndOfScript, available_cores
+from td7.processes import StopScriptImport, available_cores
 from td7.report.write import read
 from td7.studies.folder import RunState, StudyRequest, log_path, read_request, run_state
 from td7.studies.local import record_outcome, run_command, split_cores, start_process
@@ -315,8 +315,8 @@ def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_worker_that_reads_a_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.processes._Running.script", True)
-    with pytest.raises(EndOfScript):
+    monkeypatch.setattr("td7.processes._ScriptImport.is_active", True)
+    with pytest.raises(StopScriptImport):
         td7.study("design")
 
 

@@ -357,7 +357,7 @@ def test_results_do_not_depend_on_workers_that_are_killed(
     def submit_and_kill(self: Pool, task: AnyTask) -> None:
         submit(self, task)
         if next(submitted) in (4, 9):
-            busy = next(worker for worker in self._workers if worker.task is not None)
+            busy = next(worker for worker in self._workers if worker.name in self._running)
             busy.process.kill()
 
     expected = contents(train(tmp_path / "left", seeds="0-1", workers=3, evaluate_every=15).path)
@@ -368,7 +368,7 @@ def test_results_do_not_depend_on_workers_that_are_killed(
     assert len(told) == 2
     for line in told:
         assert "died (signal SIGKILL) while busy with seed " in line
-        assert line.endswith("; another takes its place")
+        assert line.endswith("; a new worker replaces it")
 
 
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])

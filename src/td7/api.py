@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from td7.configs import number
+from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
 from td7.options import TrainOptions, document_options, parse_seeds
-from td7.processes import end_script
+from td7.processes import stop_script_import
 from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
@@ -79,7 +79,7 @@ def train(algorithm: str = "", *, listener: Listener | None = None, **options: A
     from td7.training.resolve import train_options
     from td7.training.start import start
 
-    end_script()
+    stop_script_import()
     return Run(start(train_options({"algorithm": algorithm, **options}), listener=listener))
 
 
@@ -105,7 +105,7 @@ def resume(
     """
     from td7.training.start import continue_run
 
-    end_script()
+    stop_script_import()
     how = {"workers": workers, "snapshot_every": snapshot_every}
     done = continue_run(
         Path(path), how, steps=steps, dataset=dataset, set=set, quiet=quiet, listener=listener
@@ -132,7 +132,7 @@ def evaluate(
     i-th of the run's last evaluation; of kept policies, RUN/policies/STEP, of the one at that
     step. `video` films episode 0 of the first policy, which may take minutes; `say` is told so.
     """
-    episodes = number("episodes", episodes, int, at_least=1)
+    episodes = parse_number("episodes", episodes, int, at_least=1)
     run, kept = folder_of(Path(path))
     config = read_config(run)
     try:

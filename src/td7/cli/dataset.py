@@ -111,7 +111,7 @@ def _fetch(options: Namespace) -> int:
 
 
 def _record(options: Namespace) -> int:
-    from td7.configs import number, parse
+    from td7.configs import parse, parse_number
     from td7.datasets.record import origin, record
     from td7.training.hardware import MOST_WORKERS
     from td7.training.progress import amounts
@@ -120,7 +120,7 @@ def _record(options: Namespace) -> int:
     run = Path(options.run)
     task = Task(origin(run).task_id).name
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
-    workers = number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
+    workers = parse_number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
     with amounts(out.name, "rows") as report:
         record(
             run,

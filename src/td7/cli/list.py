@@ -79,10 +79,10 @@ def _list_algorithms(name: str | None) -> None:
 
 
 def _list_tasks() -> None:
-    from td7.rollouts.registration import tasks
+    from td7.rollouts.registration import mujoco_tasks
     from td7.types import PAPER_TASKS
 
-    for task in tasks():
+    for task in mujoco_tasks():
         print(f"{task:28}{'in the paper' if task in PAPER_TASKS else ''}".rstrip())
     print(
         "and every Gymnasium task with Box observations and Box actions, as Id-v0 or module:Id-v0"

@@ -139,19 +139,19 @@ def _run_command(command: Command, options: Namespace) -> int:
     try:
         return command.run(options)
     except UnknownTask as error:  # the run names the task, so the user cannot add a module to it
-        error.remedy = "if it is a task of your own, add --import MODULE, which registers it"
+        error.remedy = "for your own task, use --import MODULE, which registers it"
         raise
 
 
 def _import_tasks(module: str) -> None:
     """Import a module that registers tasks; raise if it is a script that trains."""
-    from td7.processes import EndOfScript, reading_script
+    from td7.processes import StopScriptImport, script_import
     from td7.rollouts.registration import register_from
 
     try:
-        with reading_script():
+        with script_import():
             register_from(module, "--import")
-    except EndOfScript:
+    except StopScriptImport:
         raise InputError(
             f"--import: module {module!r} uses td7 when it is imported: put that under "
             "`if __name__ == '__main__':`"

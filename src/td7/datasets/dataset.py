@@ -77,7 +77,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         "returns": _statistics(dataset.returns),
         "lengths": _statistics(dataset.lengths),
         "scores": None if scores is None else _statistics(scores),
-        "terminal_share": float(np.mean(dataset.rows[:, -1] == 0)),
+        "terminal_share": float(np.mean(dataset.layout.split(dataset.rows).not_terminated == 0)),
         "warnings": list(dataset.warnings),
     }
 

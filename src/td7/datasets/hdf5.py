@@ -152,21 +152,19 @@ def _rows(
     if not keep.any():
         raise InputError(f"{where}: none of the {len(keep)} rows in observations has a next state")
     rows = np.empty((np.count_nonzero(keep), layout.width), np.float32)
-    state, action, next_state, reward, not_terminated = np.split(
-        rows, np.cumsum(layout.splits)[:-1], axis=1
-    )
+    parts = layout.split(rows)
     observations = _numbers(where, fields["observations"])
-    state[:] = observations[keep]
+    parts.state[:] = observations[keep]
     if "next_observations" in fields:
         del observations
-        next_state[:] = _numbers(where, fields["next_observations"])[keep]
+        parts.next_state[:] = _numbers(where, fields["next_observations"])[keep]
     else:
-        next_state[:] = observations[1:][keep[:-1]]
+        parts.next_state[:] = observations[1:][keep[:-1]]
         del observations
     actions, clipped = unit_actions(where, _numbers(where, fields["actions"]), bounds)
-    action[:] = actions[keep]
-    reward[:, 0] = rewards[keep]
-    not_terminated[:, 0] = ~terminals[keep]
+    parts.action[:] = actions[keep]
+    parts.reward[:, 0] = rewards[keep]
+    parts.not_terminated[:, 0] = ~terminals[keep]
     return rows, clipped
 
 

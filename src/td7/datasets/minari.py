@@ -51,7 +51,7 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
     stated = ActionMap(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
     bounds = chosen_bounds(where, bounds, stated, layout)
     rows, returns, lengths = _minari_rows(where, data, layout)
-    action = rows[:, layout.state_dim :][:, : layout.action_dim]
+    action = layout.split(rows).action
     action[:], clipped = unit_actions(where, action, bounds)
     return Dataset(
         source=where,
@@ -91,7 +91,7 @@ def _minari_rows(
             rows, complete = _episode_rows(here, next(episodes), layout)
         parts.append(rows)
         if complete:
-            returns.append(float(rows[:, -2].sum(dtype=np.float64)))
+            returns.append(float(layout.split(rows).reward[:, 0].sum(dtype=np.float64)))
             lengths.append(len(rows))
     rows = np.concatenate(parts)
     if not len(rows):

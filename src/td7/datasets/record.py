@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from td7.configs import number
+from td7.configs import parse_number
 from td7.datasets.hdf5 import write
 from td7.errors import InputError, one_line, unknown
 from td7.files import check_writable
 from td7.rollouts.environment import ActionMap
-from td7.rollouts.episodes import EpisodeDone, EpisodeTask
+from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.rollouts.pool import make_executor
 from td7.runs import policies
 from td7.runs.record import read_config
@@ -75,7 +75,7 @@ def record(
     """Writes a dataset of `rows` transitions, see KINDS, and says whose they are."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    number("rows", rows, int, at_least=2)
+    parse_number("rows", rows, int, at_least=2)
     if out.exists():
         raise InputError(f"{out} exists already")
     if not out.parent.is_dir():
@@ -87,17 +87,16 @@ def record(
     found, steps = KINDS[kind](source, rows)
     spec = source.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
-    splits = np.cumsum(layout.splits)[:-1]
-    states, actions, next_states, rewards, going_on = np.split(found.rows, splits, axis=1)
-    terminals = going_on[:, 0] == 0
+    parts = layout.split(found.rows)
+    terminals = parts.not_terminated[:, 0] == 0
     last = np.zeros(rows, np.bool_)
     last[[*found.ends, *found.cuts]] = True
     write(
         out,
-        observations=states,
-        actions=ActionMap(spec.action_low, spec.action_high).to_task(actions),
-        next_observations=next_states,
-        rewards=rewards[:, 0],
+        observations=parts.state,
+        actions=ActionMap(spec.action_low, spec.action_high).to_task(parts.action),
+        next_observations=parts.next_state,
+        rewards=parts.reward[:, 0],
         terminals=terminals,
         timeouts=last & ~terminals,
         attributes={
@@ -166,7 +165,7 @@ class Source:
                 finished: dict[int, Episode] = {}
                 while players.pending:
                     for result in players.completed(block=True):
-                        if not isinstance(result, EpisodeDone):
+                        if not isinstance(result, EpisodeResult):
                             raise TypeError(f"{result} is not an episode")
                         finished[result.task.episode] = result.episode
                 for i in batch:  # in their order, whoever was first
@@ -262,7 +261,7 @@ def _replay(source: Source, rows: int) -> tuple[Recorded, list[int]]:
 
 
 def _medium_expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    half = number("rows", rows, int, at_least=4) // 2  # two of either policy
+    half = parse_number("rows", rows, int, at_least=4) // 2  # two of either policy
     (middling, middle), (last, end) = source.medium(), source.expert()
     medium = source.played(middling, half, FIRST_EPISODE, after=rows - half)
     expert = source.played(last, rows - half, 2 * FIRST_EPISODE, before=half)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from td7.engine.replay import Replay
 from td7.errors import InputError, RunError
-from td7.files import Seal, sync_folder, write, write_json
+from td7.files import FileDigest, sync_folder, write, write_json
 from td7.types import Float32
 
 FORMAT = 3
@@ -67,7 +67,7 @@ class Snapshots:
         self.folder = folder
         self._warn = warn
         self._formats = formats  # that are good enough
-        self._shards: dict[str, Seal] = {}  # those that the next snapshot builds on
+        self._shards: dict[str, FileDigest] = {}  # those that the next snapshot builds on
         self._damaged: list[int] = []  # newer than the one that was loaded
 
     def save(
@@ -188,7 +188,7 @@ class Snapshots:
         if (found := _format(folder)) not in self._formats:
             return f"manifest.json: format {found}"
         faults = (
-            seal.fault(self.folder / name) for name, seal in seals.items() if name not in trusted
+            seal.mismatch(self.folder / name) for name, seal in seals.items() if name not in trusted
         )
         return next((fault for fault in faults if fault), "")
 
@@ -212,9 +212,9 @@ class Snapshots:
                 path.unlink()
 
 
-def _manifest(folder: Path) -> dict[str, Seal]:
+def _manifest(folder: Path) -> dict[str, FileDigest]:
     manifest = json.loads((folder / "manifest.json").read_text())
-    return {name: Seal(**seal) for name, seal in manifest["files"].items()}
+    return {name: FileDigest(**seal) for name, seal in manifest["files"].items()}
 
 
 def _format(folder: Path) -> int:

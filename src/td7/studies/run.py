@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from td7.configs import number
+from td7.configs import parse_number
 from td7.errors import InputError
 from td7.options import StudyOptions, document_options, options_from
-from td7.processes import end_script
+from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
 from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
 from td7.studies.local import launch
@@ -64,7 +64,7 @@ def study(name: str, **options: Any) -> StudyStatus:
 
     The options are those of `td7 study`: see `StudyOptions`.
     """
-    end_script()
+    stop_script_import()
     return run_study(make_plan(study_options({"name": name, **options})))
 
 
@@ -104,7 +104,9 @@ def make_plan(options: StudyOptions) -> Plan:
 def _resources(options: StudyOptions, device: str) -> Resources:
     """Return what a run takes of a cluster's node."""
     usual = 1.0 if device == "cuda" else 0.0
-    gpus = usual if options.gpus == "auto" else number("gpus", options.gpus, float, at_least=0)
+    gpus = (
+        usual if options.gpus == "auto" else parse_number("gpus", options.gpus, float, at_least=0)
+    )
     return Resources(options.cpus, gpus, RETRIES)
 
 

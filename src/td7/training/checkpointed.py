@@ -11,7 +11,7 @@ import torch
 
 from td7.algorithms.checkpoints import CheckpointRule, Verdict, after_updates, assess
 from td7.engine.cuda import Fetch
-from td7.rollouts.episodes import EpisodeDone, EpisodeTask, EvaluationDone
+from td7.rollouts.episodes import EpisodeResult, EpisodeTask, EvaluationResult
 from td7.training.loop import Training
 from td7.training.member import Member
 
@@ -37,7 +37,7 @@ class CheckpointedTraining(Training):
     def _advance(self) -> None:
         self._give_tasks()
         for done in self.executor.completed(block=self._must_wait()):
-            if isinstance(done, EvaluationDone):
+            if isinstance(done, EvaluationResult):
                 self._take_evaluation(done)
             else:
                 self._take_episode(done)
@@ -74,7 +74,7 @@ class CheckpointedTraining(Training):
             )
             member.collecting = True
 
-    def _take_episode(self, done: EpisodeDone) -> None:
+    def _take_episode(self, done: EpisodeResult) -> None:
         task, episode = done.task, done.episode
         m = self.config.seeds.index(task.seed)
         member = self.members[m]

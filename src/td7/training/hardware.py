@@ -6,7 +6,7 @@ from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from td7.configs import number
+from td7.configs import parse_number
 from td7.errors import InputError, one_of
 from td7.options import DEVICES
 from td7.processes import Script, available_cores
@@ -48,7 +48,7 @@ def choose_workers(given: str, device: str, seeds: int) -> int:
     if given == "auto":
         spare = max(1, len(available_cores()) - 1)
         return min(seeds + 5, spare) if device == "cuda" else 0
-    return number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
+    return parse_number("workers", given, int, at_least=0, at_most=MOST_WORKERS)
 
 
 def choose_processes(
@@ -56,7 +56,7 @@ def choose_processes(
 ) -> int:
     """`auto` is what is fastest for so many updates, of all seeds."""
     if given != "auto":
-        processes = number("processes", given, int, at_least=1)
+        processes = parse_number("processes", given, int, at_least=1)
         if processes > seeds:
             raise InputError(f"processes={processes} for {seeds} seed(s): at most one a seed")
         if processes > 1 and device == "cuda":
@@ -79,7 +79,7 @@ def choose_processes(
     except InputError:  # other processes could not make it
         return 1
     return fast_processes(
-        seeds, 1 if threads == "auto" else number("threads", threads, int, at_least=1)
+        seeds, 1 if threads == "auto" else parse_number("threads", threads, int, at_least=1)
     )
 
 
@@ -106,7 +106,7 @@ def _cores() -> int:
 def choose_threads(given: str, hyperparameters: "LearnerConfig", processes: int) -> int:
     """Of each process."""
     if given != "auto":
-        return number("threads", given, int, at_least=1)
+        return parse_number("threads", given, int, at_least=1)
     sizes = ("hidden_dim", "critic_hidden_dim")
     size = max(getattr(hyperparameters, name, 0) for name in sizes)
     work = hyperparameters.batch_size * size * size  # of a layer's product, about

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from td7.engine.cuda import Fetch
-from td7.rollouts.vector import EpisodeState, can_spin, make_stepper
+from td7.rollouts.vector import EpisodeState, can_spin, make_vector_environment
 from td7.training.config import RunConfig
 from td7.training.loop import Training
 from td7.training.member import Member
@@ -35,11 +35,11 @@ class LockstepTraining(Training):
         try:
             live = [self._live(m) for m in range(len(self.members))]
             steppers = max(0, workers - evaluators)
-            self._stepper = make_stepper(
+            self._stepper = make_vector_environment(
                 config.task, config.seeds, live, self.spec, steppers, spins=can_spin(workers)
             )
             self._opened.callback(self._stepper.close)
-            now = self._stepper.now()
+            now = self._stepper.observe()
             self._check_replayed(now.state)
             self._next_actions = self.engine.act(now.state, now.noise)
         except BaseException:
@@ -62,8 +62,7 @@ class LockstepTraining(Training):
             if self._actions[m]:
                 place = (self.replay.added[m] - 1) % self.replay.capacity
                 row = self.replay.rows[m, place].cpu().numpy()
-                begin = self.spec.state_dim + self.spec.action_dim
-                if not np.array_equal(row[begin : begin + self.spec.state_dim], state):
+                if not np.array_equal(self.replay.layout.split(row).next_state, state):
                     self.progress.warn(
                         f"seed {self.config.seeds[m]}: the actions of its episode, played again, "
                         "led to another state; the run goes on, but not exactly"
@@ -103,8 +102,7 @@ class LockstepTraining(Training):
             self._fetch_metrics_if_due(m)
 
     def _keep_actions(self, rows: Float32) -> None:
-        begin = self.spec.state_dim
-        actions = rows[:, begin : begin + self.spec.action_dim].copy()
+        actions = self.replay.layout.split(rows).action.copy()
         for member, kept, action in zip(self.members, self._actions, actions, strict=True):
             member.steps += 1
             kept.append(action)

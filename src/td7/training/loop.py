@@ -25,7 +25,7 @@ from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.errors import EnvironmentFault, RunError, Stopped
 from td7.processes import on_signals
-from td7.rollouts.episodes import EvaluationDone, EvaluationTask
+from td7.rollouts.episodes import EvaluationResult, EvaluationTask
 from td7.rollouts.pool import make_executor
 from td7.runs import policies
 from td7.runs.folder import Keep, RunFolder
@@ -258,7 +258,7 @@ class Training(ABC):
 
     # -- evaluation and metrics ----------------------------------------------------------------
 
-    def _take_evaluation(self, done: EvaluationDone) -> None:
+    def _take_evaluation(self, done: EvaluationResult) -> None:
         member = self.members[self.config.seeds.index(done.task.seed)]
         rows: list[tuple[object, ...]] = [
             (member.seed, done.task.step, i, repr(e.episode_return), e.length)
@@ -268,7 +268,7 @@ class Training(ABC):
             rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
         self.folder.tables["evaluations"].append(rows)
         self.clock.add("evaluate", done.seconds)
-        if not (done.repeats or self._is_warned):
+        if not (done.is_reproducible or self._is_warned):
             self._is_warned = True
             self.progress.warn(
                 f"task {self.config.task.id}: an episode does not follow from its reset seed and "
@@ -282,7 +282,7 @@ class Training(ABC):
     def _take_evaluations(self, *, block: bool) -> None:
         """Where no other task is given."""
         for done in self.executor.completed(block=block):
-            if not isinstance(done, EvaluationDone):
+            if not isinstance(done, EvaluationResult):
                 raise TypeError(f"{done} is not an evaluation")
             self._take_evaluation(done)
 

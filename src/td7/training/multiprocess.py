@@ -36,7 +36,7 @@ from td7.processes import (
     start_workers,
     worker_death,
 )
-from td7.rollouts.registration import make_known
+from td7.rollouts.registration import register_in_worker
 from td7.runs.folder import RunFolder
 from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
 from td7.runs.snapshots import has_snapshot, process_folder
@@ -108,6 +108,7 @@ class MultiprocessTraining:
         self._signal = 0
         self._is_stopping = False
         self._fault: BaseException | None = None
+        self._endings: dict[str, Ended] = {}  # worker name: its last message
         self._gathered = [0] * config.processes  # when each saved what is in the run folder
         self._saved: dict[int, int] = {}  # seed: steps of its policy
         self._learning: tuple[float, int] | None = None
@@ -196,7 +197,7 @@ class MultiprocessTraining:
         return f"`td7 resume {self.folder.path}` goes on from what is saved"
 
     def _is_finished(self) -> bool:
-        return all(worker.task.is_finished for worker in self._workers)
+        return all(self._endings[worker.name].is_finished for worker in self._workers)
 
     # -- the processes -------------------------------------------------------------------------
 
@@ -205,10 +206,10 @@ class MultiprocessTraining:
         while len(ready) < len(self._workers):
             for worker, news in self._news():
                 if isinstance(news, Ready):
-                    ready[worker.process.name] = news
+                    ready[worker.name] = news
                 elif not isinstance(news, Said):
-                    raise self._fault or RunError(f"{worker.process.name} trained unasked")
-        return [ready[worker.process.name] for worker in self._workers]
+                    raise self._fault or RunError(f"{worker.name} trained unasked")
+        return [ready[worker.name] for worker in self._workers]
 
     def _let_train(self) -> None:
         """One process first: what it compiles, the others find compiled.
@@ -217,19 +218,20 @@ class MultiprocessTraining:
         """
         if self._is_stopping:
             for worker in self._waiting:
-                worker.task = worker.task or Ended()
+                self._endings.setdefault(worker.name, Ended())
                 worker.connection.close()
             self._waiting = []
         first, *others = self._workers
         compiles = self.config.engine != "eager" and not self._statuses[0].learning
-        for worker in [first] if compiles and first.task is None else [first, *others]:
+        only_first = compiles and first.name not in self._endings
+        for worker in [first] if only_first else [first, *others]:
             if worker in self._waiting:
                 self._waiting.remove(worker)
                 with suppress(OSError):  # it died, which is found out
                     worker.connection.send(None)
 
     def _running(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.task is None]
+        return [worker for worker in self._workers if worker.name not in self._endings]
 
     def _hear(self) -> None:
         for worker, news in self._news():
@@ -244,16 +246,16 @@ class MultiprocessTraining:
                 self.folder.tables[news.table].append(news.rows)
 
     def _news(self) -> Iterator[tuple[Worker, Any]]:
-        """What processes say; a `worker.task` is its last word."""
+        """Messages of the processes, in the order in which each sent its own."""
         by_connection = {worker.connection: worker for worker in self._running()}
         for connection in wait(list(by_connection), timeout=LOOK_EVERY):
             worker = by_connection[connection]  # type: ignore[index]  # only connections are waited for
-            while worker.task is None and worker.connection.poll():
+            while worker.name not in self._endings and worker.connection.poll():
                 news = self._heard(worker)
                 if isinstance(news, Said):
                     self._say(news)
                 elif isinstance(news, Ended):
-                    worker.task = news
+                    self._endings[worker.name] = news
                     if news.error is not None:
                         self._give_up(self._in_own_words(news.error, worker))
                 yield worker, news
@@ -455,7 +457,7 @@ def _learn(
     relay = Relay(connection)
     try:
         dataset = connection.recv()
-        make_known(config.task, script)
+        register_in_worker(config.task, script)
         loop: Training = loop_for(config, dataset)(
             config, spec, path, relay, workers=0, snapshot_every=snapshot_every
         )

@@ -17,7 +17,7 @@ class OfflineTraining(Training):
 
     def _fill_replay(self) -> None:
         dataset = self._dataset
-        self.replay.fill(self.learner.prepared(dataset.rows, dataset.layout))
+        self.replay.fill(self.learner.prepare_rows(dataset.rows, dataset.layout))
 
     def _advance(self) -> None:
         for m, member in enumerate(self.members):
