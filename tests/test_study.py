@@ -314,7 +314,7 @@ def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[
     assert "holds the study design; use another folder (--out)" in capsys.readouterr().err
 
 
-def test_a_worker_that_reads_a_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_a_users_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("td7.processes._ScriptImport.is_active", True)
     with pytest.raises(StopScriptImport):
         td7.study("design")
