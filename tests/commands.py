@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from td7.cli.main import main
 
 ENV = ["--env", "toys:Point-v0"]
 TINY = ["--steps", "30", "--evaluate-every", "15", "--evaluation-episodes", "2", "--quiet"]
+
+FailingCommand = Callable[..., str]  # the fixture `failing_command`
 
 
 def all_files(folder: Path) -> dict[str, bytes]:

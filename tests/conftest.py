@@ -21,8 +21,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 sys.path.insert(0, str(Path(__file__).parent))
 
-FailingCommand = Callable[..., str]
-
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +61,7 @@ def run_copy(tmp_path: Path, finished_run: Path) -> Path:
 
 
 @pytest.fixture
-def failing_command(capfd: pytest.CaptureFixture[str]) -> FailingCommand:
+def failing_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """A function that runs a command that must fail, and returns its message without `td7: `."""
     from td7.cli.main import main
 

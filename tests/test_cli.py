@@ -16,8 +16,7 @@ import torch
 
 import td7
 import toys
-from commands import ENV, TINY, all_files, printed, run_process
-from conftest import FailingCommand
+from commands import ENV, TINY, FailingCommand, all_files, printed, run_process
 from folders import SMALL, words
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import COMMANDS, build_parser, main
@@ -183,7 +182,7 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, command, "--help")
     assert out.startswith(f"usage: td7 {command}")
-    assert COMMANDS[command].HELP in out
+    assert f"{COMMANDS[command].HELP[1:]}.\n" in out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

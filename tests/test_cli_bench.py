@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import toys
-from commands import all_files
-from conftest import FailingCommand
+from commands import FailingCommand, all_files
 from td7.bench.run import machine
 from td7.bench.updates import Result, measure
 from td7.bench.whole_runs import WholeRun, whole_run

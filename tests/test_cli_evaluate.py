@@ -12,8 +12,7 @@ import pytest
 
 import td7
 import toys
-from commands import TINY, all_files, printed, run_process
-from conftest import FailingCommand
+from commands import TINY, FailingCommand, all_files, printed, run_process
 from folders import SMALL, newest, words
 from td7.cli.main import main
 from td7.errors import InputError

@@ -10,8 +10,7 @@ import torch
 
 import td7
 import toys
-from commands import all_files
-from conftest import FailingCommand
+from commands import FailingCommand, all_files
 from td7.engine.engine import Engine
 from td7.errors import InputError
 

@@ -10,8 +10,7 @@ import pytest
 
 import td7
 import toys
-from commands import ENV, TINY, all_files, printed
-from conftest import FailingCommand
+from commands import ENV, TINY, FailingCommand, all_files, printed
 from folders import SMALL, words
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.config import ONLINE_GROUPS

@@ -61,7 +61,7 @@ def plan_design(out: Path, steps: int, *rows: str, **more: Any) -> list[PlannedR
 def test_a_lost_nodes_run_is_resumed_by_another(cluster: Any, tmp_path: Path) -> None:
     """A node is killed during a run: every run is done once, with the result of an unkilled run."""
     out = tmp_path / "study"
-    runs = plan_design(out, 600, "TD3", "zs'a'", snapshot_every=0.001)
+    runs = plan_design(out, 600, "TD3", "zs'a'", snapshot_every=0.005)
     killed: list[str] = []
 
     def kill_a_node(_: StudyStatus) -> None:
@@ -82,7 +82,12 @@ def test_a_lost_nodes_run_is_resumed_by_another(cluster: Any, tmp_path: Path) ->
     (run,) = [run for run in runs if run.name == killed[0]]
     assert "$ td7 resume" in (out / "logs" / f"{run.name}.log").read_text()
     alone = tmp_path / "alone"
-    assert main(["train", *to_words(replace(run.options, out=str(alone), quiet=True))]) == 0
+    assert (
+        main(
+            ["train", *to_words(replace(run.options, out=str(alone), quiet=True, snapshot_every=0))]
+        )
+        == 0
+    )
     for name in ("evaluations.csv", "episodes.csv", "metrics.csv"):
         assert (run.folder / name).read_bytes() == (alone / name).read_bytes()
 

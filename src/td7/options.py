@@ -408,7 +408,7 @@ def flag(name: str) -> str:
 
 def document_options(function: Any, options: type, result: type) -> None:
     """Give `function`, which takes **options, the signature and docstring that help() shows."""
-    first, *others = dataclasses.fields(options)  # type: ignore[arg-type]  # a dataclass
+    first, *others = dataclasses.fields(options)
     parameters = [
         inspect.Parameter(
             first.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=first.default

@@ -123,7 +123,8 @@ def build_parser(words: Sequence[str]) -> tuple[Parser, Mapping[str, Parser]]:
     parser.add_argument("--version", action="version", version=f"td7 {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for name, command in COMMANDS.items():
-        own = commands.add_parser(name, help=command.HELP, description=command.HELP)
+        description = f"{command.HELP[0].upper()}{command.HELP[1:]}."
+        own = commands.add_parser(name, help=command.HELP, description=description)
         own.set_defaults(command=name, parser=own)
         if words and words[0] == name:
             command.add_options(own, words[1:])

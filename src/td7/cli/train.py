@@ -30,8 +30,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     names = [f.name for f in dataclasses.fields(TrainOptions) if f.name != "algorithm"]
     add_from_options(parser, TrainOptions, names)
     is_of_variant = any(word.startswith("--variant") for word in words)
-    algorithms = ALGORITHMS if is_of_variant else [selected]
-    parser.hyperparameters = lambda: hyperparameter_names(algorithms)
+    parser.hyperparameters = lambda: hyperparameter_names(() if is_of_variant else (selected,))
 
 
 def _selected_algorithm(words: Sequence[str]) -> str:
@@ -43,8 +42,8 @@ def _selected_algorithm(words: Sequence[str]) -> str:
     return next((word for word in words if word in ALGORITHMS), "td7")
 
 
-def hyperparameter_names(algorithms: Sequence[str] | None = None) -> set[str]:
-    """Return the names of the hyperparameters of these algorithms, or of all."""
+def hyperparameter_names(algorithms: Sequence[str] = ()) -> set[str]:
+    """Return the names of the hyperparameters of these algorithms, or else of all."""
     from td7.algorithms import ALGORITHMS
 
     configs = [ALGORITHMS[name].config for name in algorithms or ALGORITHMS]

@@ -48,7 +48,7 @@ def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedR
     return runs
 
 
-def _tasks(chosen: Study, tasks: Sequence[str], datasets: Path) -> list[tuple[str, dict[str, str]]]:
+def _tasks(chosen: Study, tasks: Sequence[str], datasets: Path) -> list[tuple[str, dict[str, Any]]]:
     """Return the name of each task or dataset, and the option that selects it."""
     if not chosen.datasets:
         return [(task, {"env": task}) for task in tasks or chosen.tasks]
