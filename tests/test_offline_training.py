@@ -24,8 +24,8 @@ from folders import contents, differences, newest, results, words
 from td7 import api as api_module
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.learner import Learner
-from td7.cli import terminal as terminal_module
 from td7.cli.main import main
+from td7.cli.terminal import evaluation_table
 from td7.configs import build_config
 from td7.datasets.hdf5 import write_hdf5
 from td7.engine.cuda import Fetch
@@ -619,7 +619,7 @@ def test_scores_are_of_tasks_with_reference_returns(task: str, score: str | None
     columns = ["seed", "step", "episode", "return"]
     rows = [(0, 0, 0, 0.0), (0, 5, 0, 1607.0138475)]
     written = io.StringIO()
-    table = terminal_module.summary(pd.DataFrame(rows, columns=columns), scored=task)
+    table = evaluation_table(pd.DataFrame(rows, columns=columns), scored_task=task)
     Console(width=140, file=written).print(table)
     text = written.getvalue()
     assert ("D4RL score" in text) == (score is not None)

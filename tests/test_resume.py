@@ -283,7 +283,8 @@ def test_stopped_by_a_signal(
     os.killpg(process.pid, signum)  # as a terminal and `timeout` do: the workers get it too
     assert ended(process) == 128 + signum
     (line,) = runner.said().splitlines()
-    assert line == f"td7: stopped by {signum.name}; `td7 resume {runner.path}` goes on exactly"
+    command = f"td7 resume {runner.path}"
+    assert line == f"td7: stopped by {signum.name}; continue it exactly with `{command}`"
     assert "000001" in runner.snapshots()
     members = json.loads((newest(runner.path) / "members.json").read_text())
     # In the middle of the run; with workers, either seed may be ahead of the other.
@@ -311,7 +312,7 @@ def test_the_real_thing(
     first, second, third = err.splitlines()
     assert first.startswith("td7 on toys:Point-v0")
     assert second.startswith("stopping: writing a snapshot")
-    assert third == f"td7: stopped by SIGINT; `td7 resume {path}` goes on exactly"
+    assert third == f"td7: stopped by SIGINT; continue it exactly with `td7 resume {path}`"
     assert out == ""
     assert main(["resume", str(path)]) == 0
     assert "mean return of an evaluation" in capsys.readouterr().out
