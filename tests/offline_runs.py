@@ -11,7 +11,7 @@ import torch
 
 import td7
 import toys
-from td7.datasets.hdf5 import write
+from td7.datasets.hdf5 import write_hdf5
 
 assert toys  # registers the tasks
 POINT = "toys:Point-v0"
@@ -56,7 +56,7 @@ def point_fields() -> Fields:
 
 def save(path: Path, fields: Fields, **attributes: Any) -> Path:
     values = {"task": POINT, "kind": "random", **attributes}
-    write(path, **fields, attributes=values)
+    write_hdf5(path, **fields, attributes=values)
     return path
 
 

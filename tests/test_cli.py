@@ -353,7 +353,7 @@ def test_what_does_not_go_together_is_told_before_anything_is_written(
 def test_out_must_be_new(folder: Path, finished: Path, failing: Says) -> None:
     before = everything(finished)
     told = failing("train", *ENV, "--out", finished)
-    assert told == f"{finished} already holds a run; `td7 resume {finished}` goes on with it"
+    assert told == f"{finished} already holds a run; `td7 resume {finished}` continues it"
     assert everything(finished) == before
     (folder / "notes").mkdir()
     (folder / "notes" / "a").write_text("mine")
@@ -512,7 +512,8 @@ def test_a_damaged_policy_file(spoil: Callable[[Path], object], run: Path, faili
 def test_a_run_without_a_policy_yet(run: Path, failing: Says) -> None:
     shutil.rmtree(run / "policy")
     told = failing("evaluate", run)
-    assert told == f"{run} holds no policy: policy/policy.json comes with a run's first snapshot"
+    reason = "policy/policy.json is written with a run's first snapshot"
+    assert told == f"{run} holds no policy: {reason}"
 
 
 @pytest.mark.parametrize(

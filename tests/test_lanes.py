@@ -1,7 +1,7 @@
-"""What lanes run beside each other may not touch the same tensor: a GPU would sometimes mix it up.
+"""Lanes that run at the same time do not write what another one reads or writes: a race on a GPU.
 
-Lanes are played here by vector clocks. A lane's clock tells how far of every other lane it has
-seen; an access is safe if the lane has seen all accesses before it that it could clash with.
+Vector clocks stand for lanes here. A lane's clock says how far it has seen every other lane; an
+access is safe if the lane has seen all earlier accesses that it could clash with.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ MAIN = "main"
 
 
 class ClockedLanes(Lanes):
-    """Lanes as `CudaLanes` has them: beginning one waits for the current one, joining for that."""
+    """Lanes like `CudaLanes`: beginning one waits for the current lane; joining waits for it."""
 
     def __init__(self) -> None:
         self.current = MAIN
@@ -38,7 +38,7 @@ class ClockedLanes(Lanes):
 
     @property
     def seen(self) -> dict[str, int]:
-        """How far of every lane the current one has seen."""
+        """How far the current lane has seen every lane."""
         return self._clocks[self.current]
 
     def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
@@ -67,15 +67,15 @@ class ClockedLanes(Lanes):
     def _see(self, who: str, whom: str) -> None:
         for lane, count in self._clocks[whom].items():
             self._clocks[who][lane] = max(self._clocks[who].get(lane, 0), count)
-        self._clocks[whom][whom] += 1  # what it does from here on is not seen
+        self._clocks[whom][whom] += 1  # what it does after this is not seen
 
 
 class Clashes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every read and write of some tensors, and those that nothing puts in order."""
+    """Notes reads and writes of some tensors, and pairs of them in no defined order."""
 
     def __init__(self, lanes: ClockedLanes, names: Mapping[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: set[tuple[str, str, str]] = set()  # tensor, lane before, lane now
+        self.clashes: set[tuple[str, str, str]] = set()  # tensor, lane before, lane now
         self._lanes = lanes
         self._names = {tensor.untyped_storage().data_ptr(): n for n, tensor in names.items()}
         self._reads: dict[str, dict[str, int]] = {}
@@ -102,7 +102,7 @@ class Clashes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for before in clashing:
             for other, count in before.get(name, {}).items():
                 if seen.get(other, 0) < count:
-                    self.found.add((name, other, lane))
+                    self.clashes.add((name, other, lane))
         (self._writes if writes else self._reads).setdefault(name, {})[lane] = seen[lane]
 
 
@@ -122,24 +122,24 @@ def clashes(learner: Learner, lanes: ClockedLanes) -> set[tuple[str, str, str]]:
             noise = {name: normals(*shape) for name, shape in learner.noise_shapes.items()}
             learner.update(batch, noise, Turn(None, update % learner.actor_every == 0))
         lanes.join()
-    return noted.found
+    return noted.clashes
 
 
 def rows() -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Every distinct row of every study."""
-    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    distinct: dict[str, tuple[str, Mapping[str, Any]]] = {}
     known = set()
     for study in STUDIES.values():
         for row in study.rows.values():
             key = (row.algorithm, repr(sorted(row.settings.items())))
             if key not in known:
                 known.add(key)
-                found[f"{study.name}/{row.label}"] = row.algorithm, row.settings
-    return found
+                distinct[f"{study.name}/{row.label}"] = row.algorithm, row.settings
+    return distinct
 
 
 ROWS = rows()
-# Choices that no row combines.
+# Combinations of choices that no row has.
 ROWS |= {
     f"end to end, {target}": (
         "td7",

@@ -23,7 +23,7 @@ import td7
 import toys
 from folders import SMALL, results, words
 from td7 import processes as processes_module
-from td7.datasets.record import Source, record
+from td7.datasets.record import Recorder, record
 from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.processes import Script
@@ -261,7 +261,7 @@ def test_what_a_process_refuses_the_run_refuses(tmp_path: Path, divided: td7.Run
     table = process_folders(path)[1] / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]))
     before = (path / "episodes.csv").read_bytes()
-    with pytest.raises(InputError, match="has other rows than its snapshot knows of"):
+    with pytest.raises(InputError, match="does not hold the rows that its snapshot counts"):
         td7.resume(path, steps=160, quiet=True)
     assert (path / "episodes.csv").read_bytes() == before
     assert not multiprocessing.active_children()
@@ -290,7 +290,9 @@ def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None
 
 
 def test_a_divided_run_has_the_replay_of_a_whole_one(divided: td7.Run, whole: td7.Run) -> None:
-    ours, theirs = (Source(run.path, 7, 0, silent, silent).replayed(60) for run in (divided, whole))
+    ours, theirs = (
+        Recorder(run.path, 7, 60, 0, silent, silent).replay() for run in (divided, whole)
+    )
     np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)
 
 

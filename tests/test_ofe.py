@@ -204,7 +204,7 @@ def test_half_cheetahs_sizes_by_hand() -> None:
     state, action = torch.zeros(1, 4, 17).double(), torch.zeros(1, 4, 6).double()
     zs = learner.ofe.zs(learner.net.parameters, state)
     zsa = learner.ofe.zsa(learner.net.parameters, zs, action)
-    assert learner.ofe.predicted(learner.net.parameters, zs, action).shape == (1, 4, 17)
+    assert learner.ofe.next_state(learner.net.parameters, zs, action).shape == (1, 4, 17)
     assert torch.cat(list(zs.values()), dim=-1).shape == (1, 4, 257)
     assert torch.cat(list(zsa.values()), dim=-1).shape == (1, 4, 503)
 
@@ -218,7 +218,7 @@ def test_humanoid_v4_predicts_292_of_376() -> None:
 def features(learner: TD3OFE, net: dict[str, Tensor], state: Tensor) -> dict[str, Tensor]:
     action = torch.full((1, 4, 6), 0.5).double()
     zs = learner.ofe.zs(net, state)
-    predicted = learner.ofe.predicted(net, zs, action)
+    predicted = learner.ofe.next_state(net, zs, action)
     return {**learner.ofe.zsa(net, zs, action), "next_state": predicted}
 
 

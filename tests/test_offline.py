@@ -13,7 +13,7 @@ from torch import Tensor
 import offline_reference as plain
 from offline_reference import BY_HAND
 from td7.algorithms import algorithm, losses
-from td7.algorithms.iql import piece_returns
+from td7.algorithms.iql import trajectory_returns
 from td7.algorithms.learner import Batch, Learner, Turn
 from td7.configs import build_config
 from td7.networks.description import Layout
@@ -297,7 +297,7 @@ def test_iql_scales_rewards_by_the_range_of_returns(name: str) -> None:
     given = data()
     given[3, 5] = 1.0
     returns = [float(given[i : i + 10, -2].astype(float).sum()) for i in range(0, 40, 10)]
-    assert_allclose(piece_returns(given, LAYOUT), returns, rtol=1e-6)
+    assert_allclose(trajectory_returns(given, LAYOUT), returns, rtol=1e-6)
     prepared = build(name, {}).prepare_rows(given, LAYOUT)
     factor = 1000 / (max(returns) - min(returns))
     assert_allclose(prepared[:, -2], given[:, -2] * factor, rtol=1e-5)

@@ -15,7 +15,7 @@ from offline_runs import BOUNDS, POINT, TINY, Fields, point_fields, save, train
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import main
 from td7.cli.terminal import summary
-from td7.datasets.hdf5 import write
+from td7.datasets.hdf5 import write_hdf5
 from td7.engine.replay import required_bytes
 from td7.errors import InputError
 from td7.rollouts.registration import describe
@@ -184,7 +184,7 @@ def test_the_command_shows_no_score_without_reference_returns(
 def hopper(path: Path) -> Path:
     """A file of noise, of the right size; its name identifies the task."""
     random, n = np.random.default_rng(0), 30
-    write(
+    write_hdf5(
         path / "hopper-medium-v2.hdf5",
         observations=random.standard_normal((n, 11)),
         actions=random.uniform(-1.0, 1.0, (n, 3)),

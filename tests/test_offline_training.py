@@ -90,7 +90,7 @@ def plain_loop(name: str, seed: int, fields: Fields) -> tuple[Learner, Replay]:
 @pytest.mark.parametrize("name", TINY)
 def test_a_run_equals_a_plain_loop(name: str, finished: dict[str, Path], fields: Fields) -> None:
     """Weights, moments, targets, priorities and the last evaluation of both seeds."""
-    found = saved(finished[name])
+    tensors = saved(finished[name])
     evaluations = td7.Run(finished[name]).evaluations
     environment = make(Task(POINT))
     for m, seed in enumerate((0, 1)):
@@ -98,9 +98,11 @@ def test_a_run_equals_a_plain_loop(name: str, finished: dict[str, Path], fields:
         state = learner.state()
         assert state["critic.steps"].item() == STEPS
         for key, tensor in state.items():
-            assert torch.allclose(tensor[0], found[f"learner.{key}"][m], rtol=1e-6, atol=1e-9), key
+            assert torch.allclose(tensor[0], tensors[f"learner.{key}"][m], rtol=1e-6, atol=1e-9), (
+                key
+            )
         priorities = replay.leaves[0, : replay.size(0)]
-        assert torch.allclose(priorities, found[f"replay.priorities.{seed}"], rtol=1e-6)
+        assert torch.allclose(priorities, tensors[f"replay.priorities.{seed}"], rtol=1e-6)
         assert (priorities.max() > priorities.min()) == (name == "td7")
         actor = Actor(learner.policy_network, learner.policies()[0].numpy())
         played = evaluate(environment, actor, seed=seed, step=STEPS, episodes=2)
@@ -211,11 +213,11 @@ def test_a_file_without_bounds_gets_those_of_the_task(
     file = save(tmp_path / "plain.hdf5", fields, task="")
     run = train("iql", tmp_path / "run", file, env=POINT)
     assert differences(results(run.path), results(finished["iql"])) == []
-    given, stated = (r.config["dataset"] for r in (run, td7.Run(finished["iql"])))
-    assert given["sha256"] == stated["sha256"]
+    plain, stated = (r.config["dataset"] for r in (run, td7.Run(finished["iql"])))
+    assert plain["sha256"] == stated["sha256"]
     ends = np.flatnonzero(fields["terminals"] | fields["timeouts"]) + 1
     episodes = np.split(fields["rewards"], ends)[: len(ends)]
-    assert given["mean_return"] == pytest.approx(np.mean([rewards.sum() for rewards in episodes]))
+    assert plain["mean_return"] == pytest.approx(np.mean([rewards.sum() for rewards in episodes]))
 
 
 @pytest.mark.parametrize("stated", [{}, {"action_low": [-1.0, -9.0], "action_high": [9.0, 9.0]}])

@@ -229,7 +229,7 @@ def test_an_earlier_format_is_told_and_its_rows_are_read(store: Store) -> None:
         file = store.folder / number / "manifest.json"
         assert text in file.read_text()
         file.write_text(file.read_text().replace(text, '"format": 2'))
-    with pytest.raises(InputError, match="is of an earlier version of td7: its policies can be"):
+    with pytest.raises(InputError, match="is from an earlier version of td7: its policies can be"):
         store.again().value()
     assert Snapshots(store.folder, pytest.fail, ROWS).load()
 
@@ -566,7 +566,7 @@ def test_a_table_shorter_than_its_snapshot_is_an_error(tmp_path: Path, finished:
     shutil.copytree(finished, run)
     table = run / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
-    with pytest.raises(InputError, match=r"episodes\.csv has other rows than its snapshot"):
+    with pytest.raises(InputError, match=r"episodes\.csv does not hold the rows that its snapshot"):
         td7.resume(run, quiet=True)
 
 

@@ -1,4 +1,4 @@
-"""Stacked equals solo: what a member becomes does not depend on who trains beside it."""
+"""Stacked equals solo: what a member becomes does not depend on who trains with it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -37,7 +37,7 @@ def empty_engine(seeds: Sequence[int], config: TD7Config = CONFIG) -> Engine:
 
 
 def engine_of(seeds: Sequence[int], config: TD7Config = CONFIG) -> Engine:
-    """An engine with the seeds' own data: 150 rows and some, each seed another number."""
+    """An engine with data of each seed: 150 rows or more, a different number for each seed."""
     engine = empty_engine(seeds, config)
     for m, seed in enumerate(seeds):
         engine.replay.append(m, transitions(seed, 0, 150 + 7 * seed))
@@ -45,7 +45,7 @@ def engine_of(seeds: Sequence[int], config: TD7Config = CONFIG) -> Engine:
 
 
 def state(engine: Engine, member: int) -> dict[str, Tensor]:
-    """All that lives on between updates, of one member, as copies."""
+    """Copies of everything that lasts between updates, of one member."""
     replay = engine.replay
     tensors = {
         **engine.learner.state(),
@@ -58,7 +58,7 @@ def state(engine: Engine, member: int) -> dict[str, Tensor]:
 
 
 def run(engine: Engine, wanted: Sequence[int]) -> None:
-    """All the updates wanted, a number a member."""
+    """Make all the updates wanted, one number per member."""
     left = list(wanted)
     while any(left):
         before = list(engine.updates)

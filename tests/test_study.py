@@ -20,10 +20,11 @@ import pytest
 
 import td7
 import toys
+from fake_runs import dataset_fields, write_config
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.processes import StopScriptImport, available_cores
-from td7.report import write as write_module
+from td7.report.report import read_report
 from td7.studies import folder as folder_module
 from td7.studies import local as local_module
 from td7.studies import plan as plan_module
@@ -106,7 +107,7 @@ def test_seeds_may_be_divided_among_runs(tmp_path: Path, finished: Path) -> None
     assert apart["seed"].tolist() == [0] * 4 + [1] * 4
     expected = together.sort_values(["seed", "step"])["return"]
     np.testing.assert_allclose(apart["return"], expected, rtol=1e-4)
-    (result,) = write_module.read([out]).findings.results
+    (result,) = read_report([out]).results
     assert result.seeds == (0, 1)
 
 
@@ -137,9 +138,8 @@ def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
     file.touch()
     given = StudyRequest("offline", ("IQL",), (str(file),), 60, {"seeds": (0, 1), "set": {}})
     (run,) = plan(given, tmp_path / "out", Path())
-    run.folder.mkdir(parents=True)
-    record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
-    (run.folder / "config.json").write_text(json.dumps(record))
+    before = dataset_fields("/before/own.hdf5")
+    write_config(run.folder, variant="offline/IQL", seeds=[0, 1], dataset=before)
     resumed = ["resume", str(run.folder), "--steps", "60", "--dataset", str(file)]
     assert local_module.words(run) == resumed
 
@@ -413,9 +413,10 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert len(found) > 1_000
     for i, run in enumerate(found):
         if i % 3 == 0:
-            run.folder.mkdir(parents=True)
-            record = {"variant": run.options["variant"], "seeds": list(range(10))}
-            (run.folder / "config.json").write_text(json.dumps(record))
+            task = {"id": run.where, "kwargs": {}}
+            write_config(
+                run.folder, variant=run.options["variant"], seeds=list(range(10)), task=task
+            )
             (run.folder / "finished.json").write_text('{"steps": 1000}')
             (run.folder / "timings.csv").write_text("phase,seconds,times\ntotal,2.0,1\n")
     states = [state(run) for run in found]

@@ -17,7 +17,7 @@ from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.listeners import Listener
-from td7.runs.record import folder_of, read_config
+from td7.runs.record import RunRecord, run_and_step
 from td7.runs.video import record
 from td7.types import AnyPath
 
@@ -27,7 +27,7 @@ class Run:
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
-        self.config = read_config(self.path)
+        self.config = RunRecord.read(self.path).data
 
     def __fspath__(self) -> str:
         """Whatever takes a run's path also takes the run."""
@@ -138,12 +138,9 @@ def evaluate(
     `say` receives a message about it.
     """
     episodes = parse_number("episodes", episodes, int, at_least=1)
-    run, kept = folder_of(Path(path))
-    config = read_config(run)
-    try:
-        seeds = parse_seeds(config["seeds"] if seed is None else [seed])
-    except KeyError as error:
-        raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
+    run, kept = run_and_step(Path(path))
+    run_record = RunRecord.read(run)
+    seeds = run_record.seeds if seed is None else parse_seeds([seed])
     loaded = {s: load(path, s) for s in seeds}
     steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if video:
@@ -155,7 +152,7 @@ def evaluate(
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
     task_id = loaded[seeds[0]].spec.task.id
-    scores = score(task_id, table["return"]) if config.get("dataset") else None
+    scores = score(task_id, table["return"]) if run_record.dataset else None
     if scores is not None:
         table["score"] = scores
     return table

@@ -108,12 +108,13 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
 
 def _dataset_record(options: argparse.Namespace) -> int:
     from td7.configs import parse, parse_number
-    from td7.datasets.record import origin, record
+    from td7.datasets.record import record
+    from td7.runs.record import RunRecord
     from td7.training.hardware import MOST_WORKERS
     from td7.training.progress import progress_bar
 
     run = Path(options.run)
-    task = origin(run).task_id.rpartition(":")[2]
+    task = RunRecord.read(run).task.name
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
     workers = parse_number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
     with progress_bar(out.name, "rows") as report:

@@ -216,16 +216,16 @@ class SharedBuffers:
 
     def __init__(self, members: int, dtype: np.dtype[np.void], processes: int) -> None:
         self._dtype = dtype
-        self._members = RawArray(c_byte, members * dtype.itemsize)
-        self._mailboxes = RawArray(c_byte, processes * MAILBOX.itemsize)
+        self._members: Any = RawArray(c_byte, members * dtype.itemsize)
+        self._mailboxes: Any = RawArray(c_byte, processes * MAILBOX.itemsize)
 
     def members(self) -> NDArray[np.void]:
         """[members], of `member_dtype`."""
-        return np.frombuffer(self._members, self._dtype)
+        return np.frombuffer(memoryview(self._members).cast("B"), self._dtype)
 
     def mailboxes(self) -> NDArray[np.void]:
         """[processes], of `MAILBOX`."""
-        return np.frombuffer(self._mailboxes, MAILBOX)
+        return np.frombuffer(memoryview(self._mailboxes).cast("B"), MAILBOX)
 
 
 class ParallelVectorEnvironment(VectorEnvironment):

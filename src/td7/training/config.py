@@ -11,22 +11,11 @@ from td7.configs import build_config, check_fields, parse
 from td7.datasets.scores import score
 from td7.engine.engine import MODES
 from td7.errors import InputError
+from td7.runs.record import DatasetRecord, RunRecord
 from td7.types import Task
 
 PRECISIONS = ("float32", "float64")
 _POSITIVE = {"at_least": 1}
-
-
-@dataclass(frozen=True)
-class DatasetRecord:
-    """The dataset that a run learns from."""
-
-    source: str  # a path, or Minari's id
-    rows: int
-    sha256: str  # of the rows
-    self_collected: bool  # recorded by this package, not D4RL's or Minari's
-    mean_return: float | None = None  # of its complete episodes, if it has any
-    d4rl: str | None = None  # D4RL's name of the file; empty: none of D4RL's; None: not checked
 
 
 @dataclass(frozen=True)
@@ -83,21 +72,20 @@ class RunConfig:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunConfig":
-        """The inverse of `to_json`; a field that the data are too old for gets its default."""
-        task = Task(str(data["task"]["id"]), dict(data["task"]["kwargs"]))
-        config = algorithm(str(data["algorithm"])).config
-        values: dict[str, Any] = {
-            "task": task,
-            "seeds": tuple(parse("seeds", seed, int) for seed in data["seeds"]),
-            "hyperparameters": build_config(config, dict(data["hyperparameters"])).for_task(task),
-            "dataset": DatasetRecord(**data["dataset"]) if data["dataset"] else None,
-        }
+    def from_record(cls, record: RunRecord) -> "RunConfig":
+        """The config that `to_json` wrote; fields newer than the run have their defaults."""
+        config = algorithm(record.algorithm).config
+        hyperparameters = build_config(config, record.hyperparameters).for_task(record.task)
+        values: dict[str, Any] = {"hyperparameters": hyperparameters}
         for f in fields(cls):
-            is_newer = f.name not in data and f.default is not MISSING
-            if f.name not in values and not is_newer:
-                kind: Any = f.type  # a class: annotations are not strings here
-                values[f.name] = parse(f.name, data[f.name], kind)
+            is_newer = f.name not in record.data and f.default is not MISSING
+            if f.name in values or is_newer:
+                continue
+            if hasattr(record, f.name):
+                values[f.name] = getattr(record, f.name)
+            else:
+                kind: Any = f.type  # a class: annotations are no strings here
+                values[f.name] = parse(f.name, record.data[f.name], kind)
         return cls(**values)
 
 

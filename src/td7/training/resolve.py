@@ -16,8 +16,9 @@ from td7.errors import InputError, one_of
 from td7.options import TrainOptions, options_from, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
+from td7.runs.record import DatasetRecord, RunRecord, config_error
 from td7.studies.rows import study, variant
-from td7.training.config import PRECISIONS, DatasetRecord, RunConfig
+from td7.training.config import PRECISIONS, RunConfig
 from td7.training.hardware import (
     choose_device,
     choose_engine,
@@ -211,18 +212,15 @@ def settings_of(settings: Any) -> Mapping[str, Any]:
     return settings if isinstance(settings, Mapping) else parse_settings(settings)
 
 
-def recorded_config(path: Path, record: Mapping[str, Any]) -> RunConfig:
+def recorded_config(record: RunRecord) -> RunConfig:
     """The config that a run began with, if the run can continue on this machine.
 
     Its hyperparameters are its own: the rows and defaults that they came from may have changed.
     """
     try:
-        config = RunConfig.from_json(record)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    parse_seeds(config.seeds)
+        config = RunConfig.from_record(record)
+    except KeyError as error:
+        raise config_error(record.folder, error) from None
     choose_device(config.device)  # which this machine may lack
     choose_replay_device(config.replay_device, config.device)
     choose_engine(config.engine, config.device, config.steps)

@@ -18,7 +18,7 @@ from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
-from td7.runs.record import command_line, finished_steps, read_config, versions
+from td7.runs.record import RunRecord, command_line, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
 from td7.training.config import RunConfig, check_same
 from td7.training.hardware import (
@@ -104,11 +104,11 @@ def start(
 def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None = None) -> Path:
     """Continue a run from its last snapshot; refuse what does not fit it before any change."""
     _check_listener(listener)
-    record = read_config(path)
-    config = recorded_config(path, record)
+    record = RunRecord.read(path)
+    config = recorded_config(record)
     if changes.dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: --dataset has no effect")
-    options = _resumed_options(record, changes)
+    options = _resumed_options(record.data, changes)
     dataset = None
     if config.dataset:
         source = changes.dataset or config.dataset.source
@@ -138,7 +138,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         tensorboard=options.tensorboard,
         listener=listener,
     )
-    run_to_end(setup, record, resumed=True)
+    run_to_end(setup, record.data, resumed=True)
     return path
 
 
