@@ -133,7 +133,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert len(runs) > 1_000
     for i, run in enumerate(runs):
         if i % 3 == 0:
-            task = {"id": run.where, "kwargs": {}}
+            task = {"id": run.task, "kwargs": {}}
             seeds = list(range(10))
             write_config(run.folder, variant=run.options.variant, seeds=seeds, task=task)
             (run.folder / "finished.json").write_text('{"steps": 1000}')
