@@ -16,6 +16,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 sys.path.insert(0, str(Path(__file__).parent))
 
+pytest_plugins = ["mini_report"]  # fixtures of the tests of reports
+
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:

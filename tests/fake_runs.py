@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+# Two seeds at m - 100 and m + 100: sd 100 sqrt(2), so the interval is 1.96 / sqrt(2) * that = 196.
+SPREAD, INTERVAL = 100, 196.0
 VERSIONS = {"td7": "0.1.0", "python": "3.11.2", "torch": "2.11.0", "mujoco": "3.4.0"}
 
 
@@ -35,6 +39,12 @@ def dataset_fields(source: str, **fields: Any) -> dict[str, Any]:
         "d4rl": None,
     }
     return {"source": source, **defaults, **fields}
+
+
+def pair(mean: float, evaluations: int = 3, start: float = 1.0) -> dict[int, list[float]]:
+    """Seeds 0 and 1, from `start` to mean ± SPREAD in equal steps."""
+    ends = {0: mean - SPREAD, 1: mean + SPREAD}
+    return {seed: np.linspace(start, end, evaluations).tolist() for seed, end in ends.items()}
 
 
 def write_run(

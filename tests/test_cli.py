@@ -543,7 +543,7 @@ def test_a_fault_while_running_is_status_1(folder: Path, failing: Says) -> None:
     told = failing("train", *given, "--env-kwargs", "fault=raise", "at=3", status=1)
     where = "seed 7, evaluation at step 0"
     fault = "the environment raised ValueError: the motor is on fire"
-    saved = "all before it is saved, `td7 resume run` tries it again"
+    saved = "all training before it is saved, `td7 resume run` tries again"
     assert told == f"{where}: {fault}; {saved} (run/error.txt has its traceback)"
 
 

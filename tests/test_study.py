@@ -24,7 +24,7 @@ from fake_runs import dataset_fields, write_config
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.processes import StopScriptImport, available_cores
-from td7.report import write as write_module
+from td7.report.report import read_report
 from td7.studies import folder as folder_module
 from td7.studies import local as local_module
 from td7.studies import plan as plan_module
@@ -107,7 +107,7 @@ def test_seeds_may_be_divided_among_runs(tmp_path: Path, finished: Path) -> None
     assert apart["seed"].tolist() == [0] * 4 + [1] * 4
     expected = together.sort_values(["seed", "step"])["return"]
     np.testing.assert_allclose(apart["return"], expected, rtol=1e-4)
-    (result,) = write_module.read([out]).findings.results
+    (result,) = read_report([out]).results
     assert result.seeds == (0, 1)
 
 

@@ -29,19 +29,21 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from td7.report.write import read, write
+    from td7.report.markdown import with_tables
+    from td7.report.report import read_report
+    from td7.report.write import write
 
-    found = read([Path(folder) for folder in options.dirs])
+    report = read_report([Path(folder) for folder in options.dirs])
     out = Path(options.out)
-    written = write(found, out, with_figures=not options.no_figures)
+    written = write(report, out, with_figures=not options.no_figures)
     for file in map(Path, options.markdown):
         try:
             before = file.read_text(encoding="utf-8") if file.exists() else ""
-            file.write_text(found.within(before), encoding="utf-8")
+            file.write_text(with_tables(before, report), encoding="utf-8")
         except (OSError, UnicodeError, InputError) as error:
             raise InputError(f"cannot write to {file}: {one_line(error)}") from None
-    print(found.summary)
-    for note in found.findings.notes:
+    print(report.summary)
+    for note in report.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{len(written)} files, among them {out / 'report.html'}")
     return 0

@@ -20,26 +20,26 @@ _POSITIVE = {"at_least": 1}
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run's result, but for the versions of the software."""
+    """Everything that decides a run's result, except the versions of the software."""
 
     algorithm: str
-    variant: str  # STUDY/LABEL that the hyperparameters come from, if any
+    variant: str  # STUDY/LABEL of the row that the hyperparameters come from, or empty
     task: Task
     seeds: tuple[int, ...]
-    steps: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates, a seed
+    steps: int = field(metadata=_POSITIVE)  # per seed: environment steps, with a dataset updates
     hyperparameters: LearnerConfig
-    evaluate_every: int = field(metadata=_POSITIVE)  # environment steps, or with given data updates
+    evaluate_every: int = field(metadata=_POSITIVE)  # steps, with a dataset updates
     evaluation_episodes: int = field(metadata=_POSITIVE)
     metrics_every: int = field(metadata=_POSITIVE)  # updates
     device: str = field(metadata={"choices": ("cpu", "cuda")})
-    replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # where its rows are
+    replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # of its rows
     precision: str = field(metadata={"choices": PRECISIONS})
-    engine: str = field(metadata={"choices": MODES})  # how updates run; decides the last digits
-    threads: int = field(metadata=_POSITIVE)  # PyTorch's; they may, too
-    dataset: DatasetRecord | None = None  # what it learns from; None: what it collects itself
-    # Steps between evaluated policies that are kept; 0: none are.
+    engine: str = field(metadata={"choices": MODES})  # how updates run; affects the last digits
+    threads: int = field(metadata=_POSITIVE)  # PyTorch's; affect the last digits
+    dataset: DatasetRecord | None = None  # None: the run collects its own data
+    # Steps between evaluated policies that are kept; 0: none.
     keep_policies: int = field(default=0, metadata={"at_least": 0})
-    processes: int = field(default=1, metadata=_POSITIVE)  # that seeds are divided among
+    processes: int = field(default=1, metadata=_POSITIVE)  # that share the seeds
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -53,17 +53,17 @@ class RunConfig:
 
     @property
     def step_unit(self) -> str:
-        """What a step is."""
+        """What a step of this run is."""
         return "updates" if self.dataset else "steps"
 
     @property
     def is_scored(self) -> bool:
-        """Whether returns have D4RL's score: of agents that learn from data, on tasks with one."""
+        """Whether returns get D4RL's score: learned from a dataset, on a task that has one."""
         return self.dataset is not None and score(self.task.id, []) is not None
 
     @property
     def replay_rows(self) -> int:
-        """A replay's size, a seed: a short run does not fill the capacity."""
+        """The replay's size per seed: a short run does not fill the capacity."""
         if self.dataset:
             return self.dataset.rows
         return min(self.online.replay_capacity, self.steps)
@@ -90,20 +90,20 @@ class RunConfig:
 
 
 def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "") -> None:
-    """Raises for the first field that another config would have; only `steps` may grow."""
+    """Raise for the first field that differs; only `steps` may grow."""
     for name in {**now, **saved}:
         a, b = now.get(name), saved.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
             check_same(a, b, f"{prefix}{name}.")
         elif name == "steps" and not prefix:
-            if a < b:  # type: ignore[operator]  # both are whole numbers
+            if a < b:  # type: ignore[operator]  # both are ints
                 raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
         elif prefix == "dataset." and name != "sha256":
-            pass  # where the same rows are now, and what is known of them
+            pass  # the same rows may be elsewhere now, or better known
         elif name not in saved and prefix in ("", "hyperparameters."):
-            pass  # a field that is newer than the snapshot, and has its default
+            pass  # a field newer than the snapshot, which had its default
         elif json.dumps(a) != json.dumps(b):
             raise InputError(
                 f"a run's config cannot change on resume: {prefix}{name} is {b!r}, given {a!r}; "
-                "`td7 train` starts a run with others"
+                "`td7 train` starts a run with other settings"
             )
