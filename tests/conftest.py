@@ -25,3 +25,11 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.compiler.reset()
     trace = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
     monkeypatch.setattr("td7.engine.compiling._compiled", trace)
+
+
+@pytest.fixture
+def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Minari's folder for this test, so that it does not see the user's datasets."""
+    root = tmp_path / "minari"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return root

@@ -12,7 +12,7 @@ from torch import Tensor
 from gaussian_reference import PlainAgent
 from td7.algorithms import algorithm, losses
 from td7.algorithms.learner import Batch, Turn
-from td7.algorithms.maximum_entropy import policy_network, sampled
+from td7.algorithms.maximum_entropy import policy_network, sample_action
 from td7.algorithms.sac import SACConfig
 from td7.algorithms.tqc import TQCConfig
 from td7.configs import build_config
@@ -65,7 +65,7 @@ def test_the_density_of_a_sampled_action_is_the_squashed_one(form: str) -> None:
     actor = unflatten(layout, flat)
     state, noise = (torch.from_numpy(random.normal(size=(1, 9, 1))) for _ in range(2))
     correction = getattr(losses, f"tanh_correction_{form}")
-    action, log_prob = sampled(network, actor, {"state": state}, noise, correction)
+    action, log_prob = sample_action(network, actor, {"state": state}, noise, correction)
     hidden = state
     for name in ("a1", "a2"):
         weight = actor[f"{name}.weight"][:, : hidden.shape[-1]]

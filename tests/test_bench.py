@@ -1,6 +1,7 @@
-"""What `td7 bench` measures beside each other is the same work, and one leaves the other alone."""
+"""`td7 bench` compares programs that do the same work and do not disturb each other."""
 
 import gc
+from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -10,27 +11,27 @@ import torch
 from torch._dynamo import config as dynamo
 from torch.utils.flop_counter import FlopCounterMode
 
-from td7 import processes as processes_module
 from td7.algorithms import ALGORITHMS
 from td7.bench import peers
-from td7.bench import updates as updates_module
+from td7.bench.processes import updates_in_processes
+from td7.bench.updates import ProductFloor, _fresh_updates, engine_updates, measure, random_rows
 from td7.networks.description import Layer, Network
 from td7.networks.stacked import apply
-from td7.processes import Worker
+from td7.processes import Worker, start_workers
 from td7.types import Task, TaskSpec
 
 CHEETAH = TaskSpec(Task("none"), (17,), (6,), (-1.0,) * 6, (1.0,) * 6, None)
-DATA = updates_module.made_up(CHEETAH, 300)
+DATA = random_rows(CHEETAH, 300)
 
 
 @pytest.mark.parametrize("name", peers.PEERS)
 def test_a_peer_makes_the_same_matrix_products(name: str) -> None:
-    """But for what one of the two leaves out: 5% fewer, up to 17% more."""
+    """Up to what one of the two leaves out: from 5% fewer to 17% more."""
     if not peers.peer(name):
         pytest.skip(f"{peers.PEERS[name].name} is not installed")
     operations = []
     for run in (
-        updates_module._engine(name, "eager", CHEETAH, 1, DATA, "cpu", lambda _: None, 2),
+        engine_updates(name, "eager", CHEETAH, 1, DATA, "cpu", lambda _: None, 2),
         peers.updates(name, CHEETAH, DATA, "cpu", 2),
     ):
         with FlopCounterMode(display=False) as counter:
@@ -42,9 +43,9 @@ def test_a_peer_makes_the_same_matrix_products(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_floor_has_every_matrix_product(name: str) -> None:
-    """Of the two updates that it watches: a product of [n, k] and [k, m] is 2 n k m operations."""
+    """A product of [n, k] and [k, m] takes 2 n k m operations."""
     with FlopCounterMode(display=False) as counter:
-        floor = updates_module.ProductFloor(name, CHEETAH, DATA)
+        floor = ProductFloor(name, CHEETAH, DATA)
     operations = sum(2 * times * a.numel() * b.shape[1] for times, a, b in floor._factors)
     assert operations == counter.get_total_flops() > 0
 
@@ -63,9 +64,9 @@ def test_no_gradient_is_made_for_what_a_network_is_given() -> None:
 
 
 def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of an update takes less than all of it, uncompiled, too."""
+    """A part of an update takes less time than all of it, even uncompiled."""
     monkeypatch.setattr(torch, "compile", lambda **_: lambda function: function)
-    results = updates_module.measure(
+    results = measure(
         "td7",
         CHEETAH,
         seeds=[1],
@@ -84,17 +85,17 @@ def test_sampling_alone_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_divide_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three seeds in two processes, which make a round when they are asked, and end."""
-    monkeypatch.setattr(updates_module, "fast_processes", lambda _: 2)
-    started: dict[str, Any] = {}
+    """Three seeds in two processes, which make a round when they are asked to, and end."""
+    monkeypatch.setattr("td7.bench.processes.fast_processes", lambda _: 2)
+    shares: list[int] = []
 
     def start(target: Any, arguments: dict[str, Any]) -> list[Worker]:
-        started.update(arguments)
-        return processes_module.start_workers(target, arguments)
+        shares.extend(share for _, share in arguments.values())
+        return start_workers(target, arguments)
 
-    monkeypatch.setattr(updates_module, "start", start)
-    run = updates_module._processes("td3", "eager", CHEETAH, 3, 300)
-    assert [given[3] for given in started.values()] == [2, 1]
+    monkeypatch.setattr("td7.bench.processes.start_workers", start)
+    run = updates_in_processes(partial(_fresh_updates, "td3", "eager", CHEETAH, 300), 3)
+    assert shares == [2, 1]
     for _ in range(2):
         run()
     assert {child.name for child in active_children()} == {"td7-bench-0", "td7-bench-1"}
@@ -107,7 +108,7 @@ def test_an_absent_peer_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert {"td7", "td3+ofe", "xql"}.isdisjoint(peers.PEERS)
     monkeypatch.setattr(peers, "find_spec", lambda _: None)
     assert not any(peers.peer(name) for name in ALGORITHMS)
-    (result,) = updates_module.measure(
+    (result,) = measure(
         "td3+bc",
         CHEETAH,
         seeds=[1],

@@ -132,7 +132,7 @@ def everything(path: Path) -> dict[str, bytes]:
         (["train", "--variant", "desing/s'"], "unknown study 'desing'; did you mean 'design'?"),
         (["train", "--env", "HalfCheeta-v4"], "did you mean 'HalfCheetah-v4'?"),
         (["train", "--env", "HalfCheetah-v9"], "unknown task version 'HalfCheetah-v9'"),
-        (["train", "--env", "My-v0"], "; one's own: MODULE:ID, which imports MODULE"),
+        (["train", "--env", "My-v0"], "; for your own task, use MODULE:ID, which imports MODULE"),
         (["train", *ENV, "--steps", "1e13"], "steps=10000000000000 must be at most 1e+12"),
         (["train", "--env", "toy:Point-v0"], "module 'toy' cannot be imported"),
         (["train", "--env", "toys:Pint-v0"], "did you mean 'Point-v0'?"),
@@ -353,7 +353,7 @@ def test_what_does_not_go_together_is_told_before_anything_is_written(
 def test_out_must_be_new(folder: Path, finished: Path, failing: Says) -> None:
     before = everything(finished)
     told = failing("train", *ENV, "--out", finished)
-    assert told == f"{finished} already holds a run; `td7 resume {finished}` goes on with it"
+    assert told == f"{finished} already holds a run; `td7 resume {finished}` continues it"
     assert everything(finished) == before
     (folder / "notes").mkdir()
     (folder / "notes" / "a").write_text("mine")
@@ -512,7 +512,8 @@ def test_a_damaged_policy_file(spoil: Callable[[Path], object], run: Path, faili
 def test_a_run_without_a_policy_yet(run: Path, failing: Says) -> None:
     shutil.rmtree(run / "policy")
     told = failing("evaluate", run)
-    assert told == f"{run} holds no policy: policy/policy.json comes with a run's first snapshot"
+    reason = "policy/policy.json is written with a run's first snapshot"
+    assert told == f"{run} holds no policy: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -542,7 +543,7 @@ def test_a_fault_while_running_is_status_1(folder: Path, failing: Says) -> None:
     told = failing("train", *given, "--env-kwargs", "fault=raise", "at=3", status=1)
     where = "seed 7, evaluation at step 0"
     fault = "the environment raised ValueError: the motor is on fire"
-    saved = "all before it is saved, `td7 resume run` tries it again"
+    saved = "all training before it is saved, `td7 resume run` tries again"
     assert told == f"{where}: {fault}; {saved} (run/error.txt has its traceback)"
 
 

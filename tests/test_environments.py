@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from td7.errors import InputError, RunError
 from td7.rollouts.environment import ActionMap, Environment
-from td7.rollouts.registration import describe, make, tasks
+from td7.rollouts.registration import describe, make, mujoco_tasks
 from td7.types import PAPER_TASKS, Float64, Task
 
 MUJOCO = tuple(int(part) for part in importlib.metadata.version("mujoco").split(".")[:2])
@@ -223,14 +223,14 @@ def test_margins_are_halved_on_v4_from_mujoco_3_5(
     np.testing.assert_array_equal(base.model.geom_margin, factor * untouched.model.geom_margin)
 
 
-@pytest.mark.parametrize("id", [id for id in tasks() if id.endswith("-v4")])
+@pytest.mark.parametrize("id", [id for id in mujoco_tasks() if id.endswith("-v4")])
 def test_a_v4_model_has_one_margin(id: str) -> None:
     """Otherwise the sum of two halves would not be the larger of the two."""
     base: Any = make(Task(id)).env.unwrapped
     assert np.ptp(base.model.geom_margin) == 0
 
 
-@pytest.mark.parametrize("id", tasks())
+@pytest.mark.parametrize("id", mujoco_tasks())
 def test_an_episode_depends_on_its_seed_and_actions_alone(id: str) -> None:
     fresh, used = make(Task(id)), make(Task(id))
     actions = np.random.default_rng(0).uniform(-1, 1, (30, fresh.spec.action_dim))
@@ -320,7 +320,7 @@ def test_an_integer_action_is_the_nearest(register: Register) -> None:
 def test_an_action_of_another_size_is_refused(register: Register) -> None:
     environment = make(register(action_space=Box(-1, 1, (3,))))
     environment.reset(seed=0)
-    with pytest.raises(RunError, match=r"an action has 3 numbers, not the shape \(1,\)"):
+    with pytest.raises(RunError, match=r"an action must have the shape \(3,\), not \(1,\)"):
         environment.step(np.zeros(1))  # NumPy would broadcast it
 
 
@@ -418,7 +418,7 @@ def test_the_papers_tasks(id: str, state_dim: int, action_dim: int, bound: float
 
 
 def test_every_listed_task_can_be_made() -> None:
-    listed = tasks()
+    listed = mujoco_tasks()
     assert set(PAPER_TASKS) < set(listed)
     assert {id[-3:] for id in listed} == {"-v4", "-v5"}
     for id in listed:
@@ -512,8 +512,8 @@ def test_frames_are_drawn_without_a_screen(
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    found = {name: f"lib{name}.so" for name in libraries}
-    monkeypatch.setattr("td7.rollouts.environment.find_library", found.get)
+    installed = {name: f"lib{name}.so" for name in libraries}
+    monkeypatch.setattr("td7.rollouts.registration.find_library", installed.get)
     make(task := register())
     assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")  # only what draws needs it
     make(task, render=True)
@@ -588,7 +588,7 @@ def test_an_unknown_version_names_those_that_exist(id: str) -> None:
     message = refused(Task(id))
     assert message.startswith(f"unknown task version {id!r};")
     allowed = "allowed: HalfCheetah-v4, HalfCheetah-v5"
-    assert message.endswith(f"{allowed}; one's own: MODULE:ID, which imports MODULE")
+    assert message.endswith(f"{allowed}; for your own task, use MODULE:ID, which imports MODULE")
 
 
 @pytest.mark.parametrize("id", ["", " ", "nonsense", "two\nlines", "Hopper-v4 "])
@@ -638,20 +638,21 @@ def test_a_module_that_does_not_exist(module: str, told: str) -> None:
     message = refused(Task(f"{module}:Hopper-v4"))
     assert f"cannot be imported: {told}" in message
     is_missing = told.startswith("ModuleNotFound")
-    assert message.endswith(" (it is looked for in the current folder, too)") == is_missing
+    assert message.endswith(" (the current folder is searched as well)") == is_missing
 
 
 def test_a_missing_dependency(register: Register) -> None:
-    assert "'Hopper-v3' needs what is not installed: " in refused(Task("Hopper-v3"))
-    assert "needs what is not installed: `Pusher-v4`" in refused(Task("Pusher-v4"))
+    missing = "needs a package that is not installed: "
+    assert f"'Hopper-v3' {missing}" in refused(Task("Hopper-v3"))
+    assert f"{missing}`Pusher-v4`" in refused(Task("Pusher-v4"))
 
     def without_box2d(**_: Any) -> Any:
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed,\nrun pip")
 
     message = refused(register(without_box2d))
-    assert message.endswith("needs what is not installed: Box2D is not installed, run pip")
+    assert message.endswith(f"{missing}Box2D is not installed, run pip")
     message = refused(register("td7_no_such_module:Class"))
-    assert message.endswith("needs what is not installed: No module named 'td7_no_such_module'")
+    assert message.endswith(f"{missing}No module named 'td7_no_such_module'")
 
 
 @pytest.mark.parametrize(
@@ -665,7 +666,7 @@ def test_an_action_space_must_be_a_box(space: Space[Any] | None, register: Regis
 @pytest.mark.parametrize("kind", ["action", "observation"])
 def test_a_space_of_no_numbers(kind: str, register: Register) -> None:
     message = refused(register(**{f"{kind}_space": Box(-1, 1, (3, 0))}))
-    assert message.endswith(f" has an {kind} of no numbers, (3, 0)")
+    assert message.endswith(f" has an empty {kind} space, of shape (3, 0)")
 
 
 @pytest.mark.parametrize("space", [Discrete(2), Dict(a=Box(-1, 1)), Tuple([Box(-1, 1)])])
@@ -681,7 +682,7 @@ def test_an_observation_space_must_be_a_box(space: Space[Any], register: Registe
         ([-1, -1, -1], [1, 1, np.inf], "dimension 2 are not finite: [-1.0, inf]"),
         ([-1, -np.inf, -1], [1, 1, 1], "dimension 1 are not finite: [-inf, 1.0]"),
         ([-np.inf] * 3, [np.inf] * 3, "dimension 0 are not finite: [-inf, inf]"),
-        ([-1, 0.5, -1], [1, 0.5, 1], "dimension 1 are one point: [0.5, 0.5]"),
+        ([-1, 0.5, -1], [1, 0.5, 1], "dimension 1 are equal: [0.5, 0.5]"),
     ],
 )
 def test_action_bounds_must_be_finite_and_apart(

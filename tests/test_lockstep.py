@@ -133,7 +133,7 @@ def test_processes_change_nothing(
 
 
 def test_steppers_spin_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_module, "own_cores", lambda: range(16))
+    monkeypatch.setattr(vector_module, "available_cores", lambda: range(16))
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert can_spin(15)
     assert not can_spin(16)
@@ -150,8 +150,10 @@ def test_spinning_steppers_give_a_shared_core_away() -> None:
     os.sched_setaffinity(0, {min(cores)})
     try:
         live = EpisodeState(0, False, np.zeros((0, spec.action_dim), np.float32))
-        pool = vector_module.make_stepper(task, [0, 1], [live, live], spec, 2, spins=True)
-        pool.now()
+        pool = vector_module.make_vector_environment(
+            task, [0, 1], [live, live], spec, 2, spins=True
+        )
+        pool.observe()
         begin = time.process_time()
         for _ in range(steps):
             pool.step(np.zeros((2, spec.action_dim), np.float32), [False, False])
@@ -206,7 +208,7 @@ def test_an_environment_that_does_not_repeat_itself_is_said(
         patch.setattr(toys.Point, "step", drifting)
         td7.resume(run.path, steps=60, quiet=True)
     said = capsys.readouterr().err
-    assert "led to another state; the run goes on, but not exactly" in said
+    assert "led to another state; the run continues, but not exactly" in said
 
 
 @pytest.mark.parametrize(("workers", "spins"), [("0", False), ("3", False), ("3", True)])
@@ -230,10 +232,10 @@ def test_a_traceback_longer_than_a_pipe_arrives(spins: bool) -> None:
     task = Task("toys:Point-v0", {"fault": "long", "at": 1})
     spec = describe(task)
     live = EpisodeState(0, True, np.zeros((0, 2), np.float32))
-    steps = vector_module.make_stepper(task, [0], [live], spec, 1, spins=spins)
+    steps = vector_module.make_vector_environment(task, [0], [live], spec, 1, spins=spins)
     try:
         with pytest.raises(RunError, match="seed 0, episode 0: the environment raised") as caught:
-            steps.step(steps.now().row[:, :2], [True])
+            steps.step(steps.observe().row[:, :2], [True])
     finally:
         steps.close()
     assert len(caught.value.details) > 1_000_000

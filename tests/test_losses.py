@@ -244,9 +244,9 @@ def test_adam_is_pytorchs_for_every_member_on_its_own_count() -> None:
     def loss(weight: Tensor, bias: Tensor) -> Tensor:
         return (weight**4).sum() + (3 * bias - 1).square().sum()
 
-    def stacked_loss(parameters: Parameters) -> tuple[Tensor, ...]:
+    def stacked_loss(parameters: Parameters) -> tuple[Tensor, None]:
         pairs = zip(parameters["y.weight"], parameters["y.bias"], strict=True)
-        return (torch.stack([loss(weight, bias) for weight, bias in pairs]),)
+        return torch.stack([loss(weight, bias) for weight, bias in pairs]), None
 
     masks = [(True, True, True), (True, False, True), (False, False, True)] * 4
     for mask in masks:

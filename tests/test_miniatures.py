@@ -14,7 +14,7 @@ import pytest
 import toys
 from td7.algorithms import algorithm
 from td7.cli.main import main
-from td7.datasets.hdf5 import write
+from td7.datasets.hdf5 import write_hdf5
 from td7.report.figures import split_rows
 from td7.report.style import FORMATS
 from td7.studies import folder as folder_module
@@ -74,7 +74,7 @@ MINIATURES = {
 def data(path: Path) -> Path:
     """Ten episodes of the task."""
     step = np.tile(np.arange(5.0), 10)
-    write(
+    write_hdf5(
         path,
         observations=step[:, None],
         actions=np.linspace(-1, 1, 50)[:, None],

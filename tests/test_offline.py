@@ -272,7 +272,7 @@ def test_td3_bc_normalises_states_and_its_policies_know() -> None:
     """The policy reads states as they are: W ((s - m) / d) + b in other numbers."""
     learner: Any = build("td3+bc", {})
     given = data()
-    prepared = learner.prepared(given, LAYOUT)
+    prepared = learner.prepare_rows(given, LAYOUT)
     states = given[:, :5].astype(float)
     mean, spread = states.mean(axis=0), states.std(axis=0) + 1e-3
     assert_allclose(prepared[:, :5], (states - mean) / spread, rtol=1e-5, atol=1e-6)
@@ -298,7 +298,7 @@ def test_iql_scales_rewards_by_the_range_of_returns(name: str) -> None:
     given[3, 5] = 1.0
     returns = [float(given[i : i + 10, -2].astype(float).sum()) for i in range(0, 40, 10)]
     assert_allclose(piece_returns(given, LAYOUT), returns, rtol=1e-6)
-    prepared = build(name, {}).prepared(given, LAYOUT)
+    prepared = build(name, {}).prepare_rows(given, LAYOUT)
     factor = 1000 / (max(returns) - min(returns))
     assert_allclose(prepared[:, -2], given[:, -2] * factor, rtol=1e-5)
     assert prepared[3, 5] == np.float32(1 - 1e-5)
@@ -307,13 +307,13 @@ def test_iql_scales_rewards_by_the_range_of_returns(name: str) -> None:
 
 def test_data_without_a_range_of_returns_keep_their_rewards() -> None:
     one_piece = data(10)
-    assert np.array_equal(build("iql", {}).prepared(one_piece, LAYOUT)[:, -2], one_piece[:, -2])
+    assert np.array_equal(build("iql", {}).prepare_rows(one_piece, LAYOUT)[:, -2], one_piece[:, -2])
 
 
 def test_others_take_data_as_they_are() -> None:
     for name in ("td7", "cql"):
-        assert build(name, {}).prepared(data(), LAYOUT) is not None
-        assert np.array_equal(build(name, {}).prepared(data(), LAYOUT), data())
+        assert build(name, {}).prepare_rows(data(), LAYOUT) is not None
+        assert np.array_equal(build(name, {}).prepare_rows(data(), LAYOUT), data())
 
 
 def test_iql_starts_orthogonal() -> None:

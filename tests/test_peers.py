@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import toys  # noqa: F401  # registers the tasks
 from td7.algorithms import algorithm, losses
 from td7.algorithms.learner import Batch, Turn
-from td7.algorithms.maximum_entropy import sampled
+from td7.algorithms.maximum_entropy import sample_action
 from td7.configs import build_config
 from td7.networks.description import LOG_STD_BOUNDS, Network
 from td7.networks.numpy_actor import Actor
@@ -417,7 +417,7 @@ def test_log_probabilities_differ_by_the_epsilon_alone(name: str) -> None:
     state = make_batch(np.random.default_rng(0)).state
     noise = draw(name, 3)["policy"]
     correction = {"sac": losses.tanh_correction_epsilon, "tqc": losses.tanh_correction_sigmoid}
-    action, log_prob = sampled(
+    action, log_prob = sample_action(
         learner.policy_network,
         learner.actor.parameters,
         {"state": state},

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from td7.algorithms import algorithm, cql, losses
 from td7.algorithms.config import LearnerConfig
 from td7.algorithms.learner import Batch, Turn
-from td7.algorithms.maximum_entropy import squashed
+from td7.algorithms.maximum_entropy import sample_squashed
 from td7.bench import peers
 from td7.configs import build_config
 from td7.networks.numpy_actor import Actor
@@ -617,7 +617,7 @@ def test_densities_differ_by_the_epsilon_alone(monkeypatch: pytest.MonkeyPatch) 
     state = make_batch(np.random.default_rng(0)).state
     noise = draw("cql", 3, samples_next=True)["next_policy"]
     mean, deviation = learner._gaussian(learner.actor.parameters, state)
-    action, log_prob = squashed(mean, deviation, noise, losses.tanh_correction_epsilon)
+    action, log_prob = sample_squashed(mean, deviation, noise, losses.tanh_correction_epsilon)
     expected = log_prob + epsilon_gap(learner, learner.actor.parameters, state, noise)
     for m, impl in enumerate(both.impls):
         with torch.no_grad():
@@ -664,7 +664,7 @@ def test_d3rlpys_sampled_backup_has_the_entropy_too(monkeypatch: pytest.MonkeyPa
     batch = both.batch
     mean, deviation = learner._gaussian(actor, batch.next_state)
     noise = both.noise["next_policy"]
-    _, log_prob = squashed(mean, deviation, noise, losses.tanh_correction_sigmoid)
+    _, log_prob = sample_squashed(mean, deviation, noise, losses.tanh_correction_sigmoid)
     expected = targets[0] - 0.9 * batch.not_terminated * alphas * log_prob
     assert_allclose(both.their_targets(), expected, rtol=1e-12, atol=1e-12)
 
@@ -751,9 +751,9 @@ def test_data_are_scaled_as_by_d3rlpys_scalers() -> None:
         for name in ("td3+bc", "iql")
     }
     n = TASK.state_dim
-    prepared = learners["td3+bc"].prepared(rows, LAYOUT)
+    prepared = learners["td3+bc"].prepare_rows(rows, LAYOUT)
     assert_allclose(prepared[:, :n], states.transform_numpy(rows[:, :n]), rtol=1e-5, atol=1e-6)
-    prepared = learners["iql"].prepared(rows, LAYOUT)
+    prepared = learners["iql"].prepare_rows(rows, LAYOUT)
     assert_allclose(prepared[:, -2], rewards.transform_numpy(rows[:, -2]), rtol=1e-5)
     for name in CONFIGS:
         default = fields(name)

@@ -245,6 +245,18 @@ def test_rows_come_back_in_their_parts(dtype: torch.dtype) -> None:
     assert {part.dtype for part in batch} == {dtype}
 
 
+def test_parts_of_a_row_are_views() -> None:
+    """Of arrays and tensors, of one row and of many: what is written to a part is in the row."""
+    rows = np.zeros((3, LAYOUT.width), np.float32)
+    for number, part in enumerate(LAYOUT.split(rows)):
+        part[:] = number
+    assert rows.tolist() == [[0, 0, 1, 2, 2, 3, 4]] * 3
+    assert [part.tolist() for part in LAYOUT.split(rows[0])] == [[0, 0], [1], [2, 2], [3], [4]]
+    tensor = torch.zeros(3, LAYOUT.width)
+    LAYOUT.split(tensor).next_state.fill_(1)
+    assert tensor.tolist() == [[0, 0, 0, 1, 1, 0, 0]] * 3
+
+
 @pytest.mark.parametrize("parts", [[4], [3, 4], [7, 7, 7, 2], [20], [1] * 9, [7, 15]])
 def test_the_ring_keeps_the_newest_rows(parts: Sequence[int]) -> None:
     """Row number n lies at n % capacity, however the rows came, even more at once than it holds."""

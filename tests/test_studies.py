@@ -103,7 +103,7 @@ def test_the_offline_study_is_of_all_the_papers_data() -> None:
 
 
 def test_a_row_of_the_offline_study_needs_data() -> None:
-    with pytest.raises(InputError, match="offline/TD7 learns from data: give --dataset"):
+    with pytest.raises(InputError, match="offline/TD7 learns from a dataset: give --dataset"):
         td7.train(variant="offline/TD7", env="toys:Point-v0")
 
 
@@ -185,7 +185,7 @@ def build(
     learner = chosen.learner(config, TASK, seeds, device, torch.float64)
     if name in STUDIES["offline"].names():
         replay = Replay(LAYOUT, 150, len(seeds), device, torch.float64, shared=True)
-        replay.fill(learner.prepared(made_up(0), LAYOUT))
+        replay.fill(learner.prepare_rows(made_up(0), LAYOUT))
     else:
         replay = Replay(LAYOUT, 200, len(seeds), device, torch.float64)
         for m, seed in enumerate(seeds):
@@ -403,7 +403,7 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
             "unknown critic_inputs 'phy'; did you mean 'phi'",
         ),
         ({"set": {"critic_inputs": ""}}, "unknown critic_inputs ''"),
-        ({"set": {"actor_inputs": "zs,zs"}}, "actor_inputs takes words as a,b"),
+        ({"set": {"actor_inputs": "zs,zs"}}, "actor_inputs takes distinct words such as a,b"),
     ],
 )
 def test_a_wrong_variant_is_one_line(options: dict[str, Any], reason: str, tmp_path: Path) -> None:

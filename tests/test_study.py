@@ -20,9 +20,10 @@ import pytest
 
 import td7
 import toys
+from fake_runs import dataset_fields, write_config
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.processes import EndOfScript, available_cores
+from td7.processes import StopScriptImport, available_cores
 from td7.report.report import read_report
 from td7.studies import folder as folder_module
 from td7.studies import local as local_module
@@ -137,9 +138,8 @@ def test_moved_data_are_told_to_a_run_that_goes_on(tmp_path: Path) -> None:
     file.touch()
     given = StudyRequest("offline", ("IQL",), (str(file),), 60, {"seeds": (0, 1), "set": {}})
     (run,) = plan(given, tmp_path / "out", Path())
-    run.folder.mkdir(parents=True)
-    record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
-    (run.folder / "config.json").write_text(json.dumps(record))
+    before = dataset_fields("/before/own.hdf5")
+    write_config(run.folder, variant="offline/IQL", seeds=[0, 1], dataset=before)
     resumed = ["resume", str(run.folder), "--steps", "60", "--dataset", str(file)]
     assert local_module.words(run) == resumed
 
@@ -339,8 +339,8 @@ def test_missing_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_worker_that_reads_a_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.processes._Running.script", True)
-    with pytest.raises(EndOfScript):
+    monkeypatch.setattr("td7.processes._ScriptImport.is_active", True)
+    with pytest.raises(StopScriptImport):
         td7.study("design")
 
 
@@ -413,9 +413,10 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert len(found) > 1_000
     for i, run in enumerate(found):
         if i % 3 == 0:
-            run.folder.mkdir(parents=True)
-            record = {"variant": run.options["variant"], "seeds": list(range(10))}
-            (run.folder / "config.json").write_text(json.dumps(record))
+            task = {"id": run.where, "kwargs": {}}
+            write_config(
+                run.folder, variant=run.options["variant"], seeds=list(range(10)), task=task
+            )
             (run.folder / "finished.json").write_text('{"steps": 1000}')
             (run.folder / "timings.csv").write_text("phase,seconds,times\ntotal,2.0,1\n")
     states = [state(run) for run in found]

@@ -1,4 +1,4 @@
-"""td7: TD7 and SALE ("For SALE: State-Action Representation Learning for Deep RL"), over seeds.
+"""td7: TD7 and SALE ("For SALE: State-Action Representation Learning for Deep RL").
 
 import td7
 run = td7.train("td7", env="HalfCheetah-v4", seeds=range(10), steps=300_000)
@@ -33,7 +33,7 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("InputError", "RunError", "Stopped"), "errors"),
     "Policy": "runs.policies",
     "export": "runs.export",
@@ -42,10 +42,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when first used: worker processes need not load PyTorch."""
+    """Import a public name when it is first used, so that worker processes load no PyTorch."""
     if name not in __all__:
         raise AttributeError(f"module 'td7' has no attribute {name!r}")
-    return getattr(import_module(f"td7.{_HOMES.get(name, 'api')}"), name)
+    return getattr(import_module(f"td7.{_MODULES.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
-"""Configs as data: how a field is declared, checked, listed and set from `name=value` words."""
+"""Configs as data: their fields are declared, checked, listed and set from `name=value` words."""
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
@@ -21,22 +22,22 @@ def setting(
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
 ) -> Any:
-    """A dataclass field that knows what it is, where the idea comes from, and its legal range."""
+    """Declare a dataclass field with its description, the group it is listed in, and its range."""
     if choices is not None:
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
     return dataclasses.field(default=default, metadata={"doc": doc, "group": group, **limits})
 
 
-_BREAKS: dict[str, Callable[[Any, float], bool]] = {
-    "at_least": lambda value, bound: not value >= bound,
-    "above": lambda value, bound: not value > bound,
-    "at_most": lambda value, bound: not value <= bound,
+_COMPARISONS: dict[str, Callable[[Any, float], bool]] = {
+    "at_least": operator.ge,
+    "above": operator.gt,
+    "at_most": operator.le,
 }
 
 
 def check_fields(config: Any) -> None:
-    """Raises for the first field outside its range."""
+    """Raise an InputError for the first field outside its range."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         choices = f.metadata.get("choices")
@@ -45,29 +46,30 @@ def check_fields(config: Any) -> None:
                 if word not in choices:
                     raise unknown(f.name, str(word), choices, shown=len(choices))
         if isinstance(value, tuple) and len(set(value)) < len(value):
-            raise InputError(f"{f.name}={','.join(map(str, value))} has one of them twice")
+            twice = next(word for word in value if value.count(word) > 1)
+            raise InputError(f"{f.name}={','.join(map(str, value))} names {twice} twice")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{f.name}={value} must be a finite number")
         if f.type is bool and not isinstance(value, bool):
             raise InputError(f"{f.name}={value} must be true or false")
-        _check_limits(f.name, value, {word: f.metadata.get(word) for word in _BREAKS})
+        _check_limits(f.name, value, {word: f.metadata.get(word) for word in _COMPARISONS})
 
 
 def _check_limits(name: str, value: float, limits: Mapping[str, float | None]) -> None:
     for word, bound in limits.items():
-        if bound is not None and _BREAKS[word](value, bound):
+        if bound is not None and not _COMPARISONS[word](value, bound):  # NaN fails as well
             raise InputError(f"{name}={value} must be {word.replace('_', ' ')} {bound:g}")
 
 
-def number(name: str, value: Any, kind: type[Number], **limits: float) -> Number:
-    """`value` as `kind`, within limits such as `at_least`."""
-    found: Number = parse(name, value, kind)
-    _check_limits(name, found, limits)
-    return found
+def parse_number(name: str, value: Any, kind: type[Number], **limits: float) -> Number:
+    """Return `value` as `kind`; raise an InputError outside limits such as `at_least`."""
+    number: Number = parse(name, value, kind)
+    _check_limits(name, number, limits)
+    return number
 
 
 def as_words(option: str, given: Any) -> list[str]:
-    """Some words, or a single one."""
+    """Return the words of an option that takes one or several."""
     words = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(word, str) for word in words):
         raise InputError(f"{option} takes words, given {given!r}")
@@ -75,7 +77,7 @@ def as_words(option: str, given: Any) -> list[str]:
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """name: value of words such as `batch_size=128`."""
+    """Return {name: value} from words such as `batch_size=128`."""
     values: dict[str, str] = {}
     for word in as_words("--set", settings):
         name, equals, value = word.partition("=")
@@ -88,7 +90,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
 
 
 def build_config(cls: type[Config], values: Mapping[str, Any]) -> Config:
-    """A config with these fields; strings are parsed to the field's type."""
+    """Return a config with these values, each parsed to the type of its field."""
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # a dataclass
     parsed = {}
@@ -100,17 +102,17 @@ def build_config(cls: type[Config], values: Mapping[str, Any]) -> Config:
 
 
 def parse_field(cls: type, name: str, value: Any) -> Any:
-    """A field's value as the config `cls` would have it."""
+    """Return a field's value as the config `cls` would hold it."""
     return getattr(build_config(cls, {name: value}), name)
 
 
 def parse(name: str, value: Any, kind: type) -> Any:
-    """`value` as `kind`; whole numbers may be written 1e6 or 25_000."""
-    words, convert = _KINDS[kind]
+    """Return `value` as `kind`; whole numbers may be written 1e6 or 25_000."""
+    description, convert = _PARSERS[kind]
     try:
         return convert(value)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} takes {words}, given {value!r}") from None
+        raise InputError(f"{name} takes {description}, given {value!r}") from None
 
 
 def _float(value: Any) -> float:
@@ -124,7 +126,7 @@ def _int(value: Any) -> int:
     if _float(value) != int(_float(value)):
         raise ValueError
     try:
-        return int(value)  # exact also where a float is not
+        return int(value)  # exact for numbers that no float holds
     except ValueError:
         return int(_float(value))
 
@@ -135,29 +137,30 @@ def _bool(value: Any) -> bool:
     return str(value).lower() == "true"
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    found = tuple(value.split(",") if isinstance(value, str) else value)
-    if not found or len(set(found)) < len(found):
+def _distinct_words(value: Any) -> tuple[str, ...]:
+    words = tuple(value.split(",") if isinstance(value, str) else value)
+    if not words or len(set(words)) < len(words):
         raise ValueError
-    return tuple(str(word).strip() for word in found)
+    return tuple(str(word).strip() for word in words)
 
 
-_KINDS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+# type: (what it takes, for error messages; parser)
+_PARSERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _int),
     float: ("a number", _float),
     bool: ("true or false", _bool),
     str: ("text", str),
-    tuple[str, ...]: ("words as a,b", _words),
+    tuple[str, ...]: ("distinct words such as a,b", _distinct_words),
 }
 
 
 def describe_fields(cls: type) -> dict[str, list[tuple[str, Any, str]]]:
-    """group: (name, default, doc) of its fields; a class's own groups before its base's."""
+    """Return {group: [(name, default, doc), …]}, a class's own groups before those of its bases."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    # By their defaults: annotations are not among a class's names from Python 3.14 on.
-    declared = [name for base in cls.__mro__ for name in vars(base)]
+    # Defaults and not annotations, which `vars` does not list from Python 3.14 on.
+    names = [name for base in cls.__mro__ for name in vars(base)]
     groups: dict[str, list[tuple[str, Any, str]]] = {}
-    for name in dict.fromkeys(name for name in declared if name in fields):
+    for name in dict.fromkeys(name for name in names if name in fields):
         f = fields[name]
         groups.setdefault(f.metadata["group"], []).append((name, f.default, f.metadata["doc"]))
     return groups

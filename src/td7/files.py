@@ -1,4 +1,4 @@
-"""Files that survive a crash: written aside, flushed to the disk, then renamed into place."""
+"""Files that survive a crash: written under another name, flushed to disk, renamed into place."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ from typing import Any, BinaryIO, NamedTuple
 from td7.errors import InputError
 
 
-class Seal(NamedTuple):
-    """What a file should hold, taken from what was meant to be written and not from the disk."""
+class FileDigest(NamedTuple):
+    """What a file should hold, computed from the data in memory and not from the disk."""
 
     sha256: str
     bytes: int
 
-    def fault(self, path: Path) -> str:
-        """What is wrong with the file, or nothing."""
+    def mismatch(self, path: Path) -> str:
+        """Return how the file differs from this, or an empty string."""
         try:
             if path.stat().st_size != self.bytes:
                 return f"{path.name} has {path.stat().st_size} bytes, not {self.bytes}"
@@ -28,13 +28,13 @@ class Seal(NamedTuple):
                     return f"{path.name} does not have the SHA-256 of its manifest"
         except FileNotFoundError:
             return f"{path.name} is missing"
-        except OSError as error:  # a disk that does not give back what it took
+        except OSError as error:  # a failing disk
             return f"{path.name} cannot be read: {error.strerror}"
         return ""
 
 
-class _Sealing:
-    """Writes through to a file and hashes what passes."""
+class _HashingWriter:
+    """Writes to a file and hashes what it writes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -46,13 +46,13 @@ class _Sealing:
         self._bytes += len(data)
         return self._file.write(data)
 
-    def seal(self) -> Seal:
-        return Seal(self._hash.hexdigest(), self._bytes)
+    def digest(self) -> FileDigest:
+        return FileDigest(self._hash.hexdigest(), self._bytes)
 
 
 @contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """What a disk refuses, by the name that was given and not by one written aside."""
+    """Turn an OSError into an InputError that names `path` and not a temporary file."""
     try:
         yield
     except OSError as error:
@@ -60,42 +60,42 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Before hours are spent on what shall be written there."""
+    """Raise an InputError if the folder of `path` is not writable: before hours of work."""
     with writing_to(path), TemporaryFile(dir=path.parent):
         pass
 
 
-def write(path: Path, content: bytes | Callable[[Any], None]) -> Seal:
-    """`path` holds either what it held before or all of `content`, whatever happens meanwhile.
+def write(path: Path, content: bytes | Callable[[Any], None]) -> FileDigest:
+    """Write a file atomically: after a crash it holds either its old or its new content.
 
-    A callable is given an object to `write` bytes to.
+    A callable `content` receives an object with a method `write` for bytes.
     """
-    aside = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with aside.open("wb") as file:
-            sealing = _Sealing(file)
+        with temporary.open("wb") as file:
+            writer = _HashingWriter(file)
             if isinstance(content, bytes):
-                sealing.write(content)
+                writer.write(content)
             else:
-                content(sealing)
+                content(writer)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     except BaseException as error:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say for which file
+            error.filename = str(path)  # the error of a full disk names no file
         raise
     sync_folder(path.parent)
-    return sealing.seal()
+    return writer.digest()
 
 
-def write_json(path: Path, data: Any) -> Seal:
+def write_json(path: Path, data: Any) -> FileDigest:
     return write(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in `folder` durable."""
+    """Make renames in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Worker processes: how they start, what they must not inherit, how they end or die.
+"""Worker processes: how they start, what they must not inherit, how they end.
 
-No torch here: workers import this module.
+Workers import this module, so no torch here.
 """
 
 import os
@@ -27,30 +27,33 @@ from td7.types import Task
 
 @contextmanager
 def on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM go to the handler in here, if this is the main thread."""
+    """Handle SIGINT and SIGTERM within the block, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
+        yield  # Python lets only the main thread handle signals
         return
     before = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for s, own in before.items():
-            signal.signal(s, own)
+        for s, previous in before.items():
+            signal.signal(s, previous)
 
 
 def available_cores() -> set[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # only Linux has it
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux only
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Worker:
     process: BaseProcess
     connection: Connection
-    task: Any = None  # what it is busy with
+
+    @property
+    def name(self) -> str:
+        return self.process.name
 
 
 def start_workers(
@@ -59,38 +62,39 @@ def start_workers(
     *,
     may_have_children: bool = False,
 ) -> list[Worker]:
-    """A process a name, that runs `target(connection, *arguments)`; all of them, or none."""
-    # spawn: a forked copy of a process with CUDA or threads is not safe to use.
+    """Start one process per name, which runs `target(connection, *arguments)`; all or none."""
+    # Not fork: a copy of a process with CUDA or threads is not safe to use.
     context = get_context("spawn")
     workers: list[Worker] = []
     try:
-        with _single_threaded_children(), _deaf_children(), _children_without_main():
-            for name, given in arguments.items():
+        with _single_threaded_children(), _signals_blocked_in_children(), _empty_main_module():
+            for name, values in arguments.items():
                 here, there = context.Pipe()
-                process = context.Process(target=target, args=(there, *given), name=name)
+                process = context.Process(target=target, args=(there, *values), name=name)
                 process.daemon = not may_have_children
                 workers.append(Worker(process, here))
                 process.start()
                 there.close()
-    except BaseException:  # Ctrl-C may come in between
+    except BaseException:  # including Ctrl-C
         end_workers([worker for worker in workers if worker.process.pid is not None])
         raise
     return workers
 
 
 def worker_death(worker: Worker, doing: str) -> EnvironmentFault:
+    """Return the error for a worker whose pipe has closed."""
     worker.process.join(timeout=5)
     code = worker.process.exitcode
-    how = "is not answering" if code is None else f"died ({_exit_words(code)})"
-    return EnvironmentFault(f"worker process {worker.process.name} {how} while {doing}")
+    how = "does not respond" if code is None else f"died ({_describe_exit(code)})"
+    return EnvironmentFault(f"worker process {worker.name} {how} while {doing}")
 
 
 def end_workers(workers: Sequence[Worker]) -> None:
     for worker in workers:
-        worker.connection.close()  # a worker ends when its pipe does
+        worker.connection.close()  # a worker ends when its pipe closes
     for worker in workers:
         worker.process.join(timeout=0.2)
-        if worker.process.is_alive():  # in the middle of an episode nobody needs
+        if worker.process.is_alive():  # in the middle of an episode that is no longer needed
             worker.process.kill()
             worker.process.join()
         worker.process.close()
@@ -98,7 +102,7 @@ def end_workers(workers: Sequence[Worker]) -> None:
 
 @contextmanager
 def _single_threaded_children() -> Iterator[None]:
-    """Processes started in here use one BLAS thread: the actor's products are small."""
+    """Processes that start within the block use one BLAS thread: an actor's products are small."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
@@ -113,12 +117,12 @@ def _single_threaded_children() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes started in here never see SIGINT and SIGTERM: those are the parent's to handle.
+def _signals_blocked_in_children() -> Iterator[None]:
+    """Processes that start within the block never receive SIGINT and SIGTERM; the parent does.
 
-    Ctrl-C and `timeout` send them to the whole group, also to a worker that is still importing.
+    Ctrl-C and `timeout` signal the whole process group, workers that are still importing included.
     """
-    resource_tracker.ensure_running()  # its own start would let the signals in again
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -127,10 +131,10 @@ def _deaf_children() -> Iterator[None]:
 
 
 @contextmanager
-def _children_without_main() -> Iterator[None]:
-    """Processes started in here do not run the user's script again.
+def _empty_main_module() -> Iterator[None]:
+    """Processes that start within the block do not run the user's script again.
 
-    So the script needs no `if __name__ == "__main__"`; see `Script`.
+    The script therefore needs no `if __name__ == "__main__"`; see `Script`.
     """
     main = sys.modules["__main__"]
     empty = ModuleType("__main__")
@@ -142,37 +146,37 @@ def _children_without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-class EndOfScript(BaseException):
-    """A user's script, run again, has come to where it uses this package."""
+class StopScriptImport(BaseException):
+    """Ends the import of a user's script where the script first runs something with td7."""
 
 
-class _Running:
-    script = False  # whether this process is reading a user's script
+class _ScriptImport:
+    is_active = False  # whether this process is importing a user's script
 
 
-def end_script() -> None:
-    """Called by whatever a script may start: where it is read again, it has done its part."""
-    if _Running.script:
-        raise EndOfScript
+def stop_script_import() -> None:
+    """Raise StopScriptImport during an import; every function that starts a run calls this."""
+    if _ScriptImport.is_active:
+        raise StopScriptImport
 
 
 @contextmanager
-def reading_script() -> Iterator[None]:
-    """A user's script is run again in here, up to where it uses this package."""
-    _Running.script = True
+def script_import() -> Iterator[None]:
+    """Run a user's script or module within the block for its definitions only."""
+    _ScriptImport.is_active = True
     try:
         yield
     finally:
-        _Running.script = False
+        _ScriptImport.is_active = False
 
 
 @dataclass(frozen=True)
 class Script:
-    """How workers get to know a task that the program which uses this package registered."""
+    """What a worker needs to register a task that the user's program registered."""
 
-    path: str | None  # of the program, to be run again up to where it uses this package
-    entry: EnvSpec | None  # as registered, if that can be sent
-    is_registered: bool  # by whomever
+    path: str | None  # of the program, which workers import up to where it first runs td7
+    entry: EnvSpec | None  # Gymnasium's entry for the task, if it can be pickled
+    is_registered: bool
 
     @classmethod
     def current(cls, task: Task) -> "Script":
@@ -181,33 +185,33 @@ class Script:
         path = path if path and Path(path).is_file() else None
         entry = gymnasium.registry.get(task.name)
         is_registered = entry is not None
-        if entry is not None and not _can_be_sent(entry):
+        if entry is not None and not _can_be_pickled(entry):
             entry = None
             if path is None:
                 raise InputError(
-                    f"worker processes cannot make the task {task.id!r}, which a program without "
-                    f"a file defines: put it into a module, as 'module:{task.name}', or give "
-                    "workers=0 and processes=1"
+                    f"worker processes cannot make the task {task.id!r}: the program that defines "
+                    "it has no file; move the task to a module and name it "
+                    f"'module:{task.name}', or use workers=0 and processes=1"
                 )
         return cls(path, entry, is_registered)
 
     @property
     def must_run(self) -> bool:
-        """Only the program knows how to make the task."""
+        """Whether only the program can register the task."""
         return self.is_registered and self.entry is None
 
 
-def _can_be_sent(entry: EnvSpec) -> bool:
-    """Not what a program itself defines: a worker's `__main__` is another."""
+def _can_be_pickled(entry: EnvSpec) -> bool:
+    # What the program itself defines cannot: a worker's `__main__` is another module.
     if getattr(entry.entry_point, "__module__", "") == "__main__":
         return False
     try:
-        with _children_without_main():
+        with _empty_main_module():
             pickle.dumps(entry)
     except (pickle.PicklingError, AttributeError, TypeError):
         return False
     return True
 
 
-def _exit_words(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

@@ -1,7 +1,7 @@
 """Random streams, named by purpose: every random number is a function of (seed, purpose, index).
 
-Nothing is drawn from a generator that lives on, so there is no generator state to save: episode k,
-evaluation t and update block b of a seed can be drawn again at any time, in any process.
+No generator outlives its episode, evaluation or block of updates, so there is no generator state to
+save: the numbers of any of them can be drawn again at any time, in any process.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """What a stream is for. The numbers are part of every result: never renumber."""
+    """The purpose of a stream. Every result depends on these numbers: never change them."""
 
     PARAMETERS = 0  # index: network group
     EPISODE_RESET = 1  # index: episode
@@ -21,11 +21,12 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
+    """Return a new generator for one item of a stream."""
     return np.random.Generator(np.random.PCG64(_sequence(seed, stream, *index)))
 
 
 def derived_seed(seed: int, stream: Stream, *index: int) -> int:
-    """A 63-bit seed for a generator that is not NumPy's: an environment's or PyTorch's."""
+    """Return a 63-bit seed for an environment, or for a generator of PyTorch's."""
     return int(_sequence(seed, stream, *index).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

@@ -1,10 +1,11 @@
-"""The nouns that travel between stages. No torch here: worker processes import this module."""
+"""The types that several packages share. Worker processes import this module, so no torch here."""
 
 import math
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +13,17 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
-AnyPath = str | os.PathLike[str]  # as a user may give it; a `td7.Run` is one
+AnyPath = str | os.PathLike[str]  # what a user may pass; a `td7.Run` is one
 
 
 def without_version(id: str) -> str:
-    """A task's id up to its -v4, or all of it."""
+    """Return a task's id without its version, such as -v4, if it has one."""
     return re.sub(r"-v\d+$", "", id)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Which environment: a Gymnasium id (or `module:Id-v0`) and what `gymnasium.make` is given."""
+    """An environment: a Gymnasium id (or `module:Id-v0`) and keyword arguments for it."""
 
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -34,21 +35,21 @@ class Task:
 
     @property
     def family(self) -> str:
-        """That without its version."""
+        """The name without its version."""
         return without_version(self.name)
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a learner must know of a task. States are flat; actions live in [-1, 1]."""
+    """What a learner needs to know about a task. States are flat; actions lie in [-1, 1]."""
 
     task: Task
     state_shape: tuple[int, ...]  # of the task's own observations
     action_shape: tuple[int, ...]
-    action_low: tuple[float, ...]  # the task's own bounds, one number a dimension
+    action_low: tuple[float, ...]  # the task's own bounds, one number per dimension
     action_high: tuple[float, ...]
-    time_limit: int | None  # environment steps an episode, if the task has a limit
-    action_dtype: str = "float32"  # of the task's own actions; whole numbers are rounded to
+    time_limit: int | None  # environment steps per episode, if the task has a limit
+    action_dtype: str = "float32"  # of the task's own actions; for integers they are rounded
 
     @property
     def state_dim(self) -> int:
@@ -61,10 +62,27 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class Exploration:
-    """How a policy acts in training, from what its network gives and standard normal noise."""
+    """How a policy acts in training, given its network's output and standard normal noise."""
 
-    kind: str  # of `actors.EXPLORERS`
-    scale: float = 0.0  # of added noise: its standard deviation, in units of the [-1, 1] action
+    kind: str  # a key of `numpy_actor.EXPLORERS`
+    scale: float = 0.0  # standard deviation of added noise, in units of the [-1, 1] action
+
+
+class _Sliceable(Protocol):
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+Array = TypeVar("Array", bound=_Sliceable)  # of NumPy or PyTorch
+
+
+class Transitions(NamedTuple, Generic[Array]):
+    """The parts of packed rows [..., width]."""
+
+    state: Array
+    action: Array  # in [-1, 1]
+    next_state: Array
+    reward: Array  # [..., 1]
+    not_terminated: Array  # [..., 1]; 0 only where the task really ended
 
 
 @dataclass(frozen=True)
@@ -78,10 +96,11 @@ class RowLayout:
     def width(self) -> int:
         return 2 * self.state_dim + self.action_dim + 2
 
-    @property
-    def splits(self) -> list[int]:
-        """Widths in order: state, action, next state, reward, not_terminated."""
-        return [self.state_dim, self.action_dim, self.state_dim, 1, 1]
+    def split(self, rows: Array) -> Transitions[Array]:
+        """Views into rows [..., width]."""
+        widths = (self.state_dim, self.action_dim, self.state_dim, 1, 1)
+        bounds = pairwise(accumulate(widths, initial=0))
+        return Transitions(*(rows[..., begin:end] for begin, end in bounds))
 
     def row(
         self,
@@ -89,9 +108,9 @@ class RowLayout:
         action: AnyFloat,
         next_state: AnyFloat,
         reward: float,
-        terminated: bool,  # as environments say it
+        terminated: bool,  # as the environment reports it
     ) -> Float32:
-        """A transition as the replay keeps it."""
+        """Return a transition as the replay stores it."""
         row = np.empty(self.width, np.float32)
         # Differs from paper: a true end on the very last step of the time limit is an end; the
         # authors' program takes it for the time limit.
@@ -102,12 +121,12 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class Episode:
-    """One training episode: its packed rows and what happened."""
+    """One training episode."""
 
-    rows: Float32  # [length, RowLayout.width], actions in [-1, 1]
+    rows: Float32  # [length, RowLayout.width]: packed transitions, actions in [-1, 1]
     episode_return: float
     length: int
-    finished: bool  # False where the step budget cut it
+    finished: bool  # False if the limit on its steps cut it
 
 
 @dataclass(frozen=True)
@@ -120,5 +139,5 @@ PAPER_TASKS = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4", "Humanoid
 
 
 def aligned(size: int, alignment: int) -> int:
-    """The next multiple of `alignment`."""
+    """Return `size` rounded up to a multiple of `alignment`."""
     return -(-size // alignment) * alignment

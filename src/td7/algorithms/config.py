@@ -1,36 +1,44 @@
-"""What all configs of algorithms have."""
+"""What the configs of all algorithms have in common."""
 
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import check_fields, setting
 from td7.types import Task
 
 
+def new_default(base: type["LearnerConfig"], name: str, default: Any) -> Any:
+    """The field `name` of a base config, with another default."""
+    (inherited,) = (f for f in fields(base) if f.name == name)
+    return field(default=default, metadata=inherited.metadata)
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
-    """What every algorithm has, whether it collects its data or is given them."""
+    """The hyperparameters of every algorithm, online or offline."""
 
     discount: float = setting(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
-    batch_size: int = setting(256, "transitions an update", group="Common", at_least=1)
-    learning_rate: float = setting(3e-4, "Adam's, for every network", group="Optimiser", above=0)
+    batch_size: int = setting(256, "transitions per update", group="Common", at_least=1)
+    learning_rate: float = setting(
+        3e-4, "Adam's learning rate, for every network", group="Optimiser", above=0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def for_task(self, task: Task) -> Self:
-        """The same, where values that the paper has for each task stand for themselves."""
+        """This config with the paper's values for the task filled in."""
         del task
         return self
 
 
-ONLINE_GROUPS = ("Exploration", "Replay", "Policy checkpoints")  # of no use with given data
+ONLINE_GROUPS = ("Exploration", "Replay", "Policy checkpoints")  # no effect on a dataset
 
 
 @dataclass(frozen=True)
 class OnlineConfig(LearnerConfig):
-    """What the loops that collect data read of an algorithm's config."""
+    """The hyperparameters of the loops that collect data."""
 
     random_steps: int = setting(
         25_000,
@@ -39,24 +47,24 @@ class OnlineConfig(LearnerConfig):
         at_least=1,
     )
     replay_capacity: int = setting(
-        1_000_000, "transitions kept, a seed", group="Replay", at_least=1
+        1_000_000, "transitions kept per seed", group="Replay", at_least=1
     )
     checkpoints: str = setting(
         "none",
-        "what an assessment's returns are judged by; none: an update after every time step",
+        "criterion of an assessment; none: no checkpoints, one update after every time step",
         group="Policy checkpoints",
         choices=(*CRITERIA, "none"),
     )
     assessments_end_early: bool = setting(
         True,
-        "an assessment ends once it is worse than the checkpoint (variable length)",
+        "end an assessment once it is worse than the checkpoint (variable length)",
         group="Policy checkpoints",
     )
     early_assessment_episodes: int = setting(
-        1, "episodes an assessment, early stage", group="Policy checkpoints", at_least=1
+        1, "episodes per assessment, early stage", group="Policy checkpoints", at_least=1
     )
     late_assessment_episodes: int = setting(
-        20, "episodes an assessment, late stage", group="Policy checkpoints", at_least=1
+        20, "episodes per assessment, late stage", group="Policy checkpoints", at_least=1
     )
     # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
     early_updates: int = setting(
@@ -70,14 +78,14 @@ class OnlineConfig(LearnerConfig):
     )
     test_policy: str = setting(
         "checkpoint",
-        "what is evaluated, where there are checkpoints",
+        "the policy that is evaluated, with checkpoints",
         group="Policy checkpoints",
         choices=("checkpoint", "current"),
     )
 
     @property
     def checkpoint_rule(self) -> CheckpointRule | None:
-        """None: no checkpoints, an update after every time step."""
+        """None: no checkpoints, one update after every time step."""
         if self.checkpoints == "none":
             return None
         return CheckpointRule(

@@ -1,17 +1,20 @@
-"""CQL: SAC whose critics are pushed down where the data has no actions (offline).
+"""CQL: SAC whose critics are pushed down at actions that the data does not have (offline).
 
 Glossary:
-    q, y        both critics' values [S, 2, B, 1], and the value target they learn [S, B, 1]
-    sampled     N actions each, uniform, of pi(s') and of pi(s), all valued at s
+    q, y        both critics' values [S, 2, B, 1], and their value target [S, B, 1]
+    sampled     3N actions: N uniform ones, N of pi(s') and N of pi(s), all valued at s
+    push        what pushes q down at the sampled actions and up at the data's
     alpha       the temperature of the policy's entropy
+    u           an action before tanh
 
 Sources of values, in full in docs/offline-sources.md: the paper's command, files of the authors'
-program, and of rlkit, which it is built on.
+program, and of rlkit, on which it is built.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,66 +23,75 @@ from torch import Tensor
 from td7.algorithms import losses
 from td7.algorithms.config import LearnerConfig
 from td7.algorithms.learner import Batch, Learner, Turn, stage
-from td7.algorithms.maximum_entropy import squashed, temperature
+from td7.algorithms.maximum_entropy import (
+    PolicyAux,
+    descend_temperature,
+    sample_squashed,
+    temperature,
+)
 from td7.algorithms.twin_critics import value_metrics
 from td7.configs import setting
 from td7.networks.description import Layer, Layout, Network, Parameter, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, parameter_group, states
+from td7.networks.optimiser import parameter_group, states
 from td7.networks.stacked import Parameters, Start, apply, unflatten, values
 from td7.types import Exploration, Float64, TaskSpec
 
-LOG_STD_BOUNDS = (-5.0, 2.0)  # policies.py; rlkit's own are (-20, 2)
-# On the policy's mean before tanh, in the density of the data's actions: policies.py, `log_prob`.
+LOG_STD_BOUNDS = (-5.0, 2.0)  # policies.py; rlkit itself has (-20, 2)
+# Bound of the policy's mean in the density of the data's actions: policies.py, `log_prob`.
 CLONED_MEAN_BOUND = 9.0
-# Within which the weights of last layers begin: rlkit's networks.py, and policies.py.
-CRITICS_LAST, POLICYS_LAST = 3e-3, 1e-3
+# Bounds of the last layers' initial weights: rlkit's networks.py, and policies.py.
+CRITIC_LAST_WEIGHT, POLICY_LAST_WEIGHT = 3e-3, 1e-3
 
 
 @dataclass(frozen=True)
 class CQLConfig(LearnerConfig):
-    """The authors' program at the paper's command: CQL(H) with a fixed weight.
+    """The authors' program with the paper's command: CQL(H) with a fixed weight.
 
-    Discount and batch are the same in all offline agents.
+    All offline agents share discount and batch size.
     """
 
     # cql_mujoco_new.py, `qf_lr`
-    learning_rate: float = setting(3e-4, "Adam's, for the critics", group="Optimiser", above=0)
-    # the paper's C.3, `--policy_lr`; the temperature's is the policy's: cql.py
+    learning_rate: float = setting(
+        3e-4, "Adam's learning rate, for the critics", group="Optimiser", above=0
+    )
+    # the paper's C.3, `--policy_lr`; cql.py has the same for the temperature
     policy_learning_rate: float = setting(
-        3e-5, "Adam's, for the policy and the temperature", group="Optimiser", above=0
+        3e-5, "Adam's learning rate, for policy and temperature", group="Optimiser", above=0
     )
     # cql_mujoco_new.py, `layer_size`, of three layers
     hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
     # the same
-    hidden_layers: int = setting(3, "of every network", group="Networks", at_least=1)
+    hidden_layers: int = setting(3, "hidden layers per network", group="Networks", at_least=1)
     # `soft_target_tau`
     target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
     # cql.py, `use_automatic_entropy_tuning`
     target_entropy_per_dimension: float = setting(
-        -1.0, "the policy's entropy aimed at, an action dimension", group="SAC"
+        -1.0, "target entropy of the policy per action dimension", group="SAC"
     )
     # the paper's C.3, `--min_q_weight`
-    conservative_weight: float = setting(10.0, "of the push on values", group="CQL", at_least=0)
+    conservative_weight: float = setting(
+        10.0, "weight of the conservative loss", group="CQL", at_least=0
+    )
     # `num_random`
     sampled_actions: int = setting(
-        10, "uniform, of pi(s') and of pi(s), so many of each", group="CQL", at_least=1
+        10, "sampled actions of each kind: uniform, pi(s') and pi(s)", group="CQL", at_least=1
     )
     # `--policy_eval_start`
     cloning_updates: int = setting(
         40_000,
-        "the update from which the policy climbs values; it clones before",
+        "the update from which the policy maximises values; before, it clones",
         group="CQL",
         at_least=0,
     )
 
 
-def start_like_rlkit(last: float) -> Start:
-    """Hidden weights within 1/sqrt(width), biases 0.1; the last layers within `last`.
+def rlkit_start(last: float) -> Start:
+    """Hidden weights within 1/sqrt(width), biases 0.1; weights of last layers within `last`.
 
-    As rlkit's pytorch_util.py and networks.py have it.
+    From rlkit's pytorch_util.py and networks.py.
     """
 
     def start(p: Parameter, random: np.random.Generator, shape: tuple[int, ...]) -> Float64:
@@ -91,6 +103,11 @@ def start_like_rlkit(last: float) -> Start:
         return random.uniform(-(shape[1] ** -0.5), shape[1] ** -0.5, shape)
 
     return start
+
+
+class CriticAux(NamedTuple):
+    q: Tensor  # [S, 2, B, 1], of the data's actions
+    push: Tensor  # [S]
 
 
 class CQL(Learner):
@@ -119,14 +136,14 @@ class CQL(Learner):
         self.exploration = Exploration("added_noise", 0.0)
         self.actor_every = 1
         self.is_prioritised = False
-        one = (c.batch_size, task.action_dim)
-        many = (c.sampled_actions, *one)
+        actions = (c.batch_size, task.action_dim)
+        sampled = (c.sampled_actions, *actions)
         self.noise_shapes = {
-            "policy": one,
-            "next_policy": one,
-            "sampled": many,
-            "next_sampled": many,
-            "random": many,
+            "policy": actions,
+            "next_policy": actions,
+            "sampled": sampled,
+            "next_sampled": sampled,
+            "random": sampled,
         }
         self.action_dim = task.action_dim
         self.target_entropy = c.target_entropy_per_dimension * task.action_dim
@@ -146,16 +163,14 @@ class CQL(Learner):
         )
         self.actor_network = self.policy_network = Network(body.inputs, (*body.layers, *heads))
 
-        where = (device, dtype)
-        rate, policy_rate = c.learning_rate, c.policy_learning_rate
-        first = start_like_rlkit(CRITICS_LAST)
-        self.critic = parameter_group(
-            Layout.of(self.critic_network), 1, seeds, rate, *where, start=first
-        )
-        first = start_like_rlkit(POLICYS_LAST)
+        rate, policy_rate, placement = c.learning_rate, c.policy_learning_rate, (device, dtype)
+        start = rlkit_start(CRITIC_LAST_WEIGHT)
+        layout = Layout.of(self.critic_network)
+        self.critic = parameter_group(layout, 1, seeds, rate, *placement, start=start)
+        start = rlkit_start(POLICY_LAST_WEIGHT)
         layout = Layout.of(self.actor_network)
-        self.actor = parameter_group(layout, 2, seeds, policy_rate, *where, start=first)
-        self.temperature = temperature(len(seeds), policy_rate, *where)
+        self.actor = parameter_group(layout, 2, seeds, policy_rate, *placement, start=start)
+        self.temperature = temperature(len(seeds), policy_rate, *placement)
         # Differs from paper: copies, as everyone else's; the authors' program draws them apart.
         self.target_critic = self.critic.flat.clone()
 
@@ -166,20 +181,21 @@ class CQL(Learner):
         }
 
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
-        """The temperature's, the policy's and the critics' step, and the target critics'.
+        """One step of the temperature, the policy, the critics and their targets.
 
-        The critics see actions of the policy before its step, the policy the critics before theirs.
+        The critics' loss takes actions of the policy before its step, and the policy's loss the
+        critics before theirs.
         """
-        active = turn.active  # every update trains all
+        active = turn.active  # every update trains every network
         y = self._value_target(batch, noise["next_policy"])
-        actions, log_density = self._sampled(batch, noise)
+        actions, log_density = self._sample_actions(batch, noise)
         self._train_actor(batch, noise["policy"], active)
         self._train_critics(batch, y, actions, log_density, active)
 
     def _gaussian(self, actor: Parameters, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log std of an action before tanh."""
-        known = values(self.actor_network, actor, state=state)
-        return known["action.linear"], known["log_std"].clamp(*LOG_STD_BOUNDS)
+        """The mean and log std of u."""
+        outputs = values(self.actor_network, actor, state=state)
+        return outputs["action.linear"], outputs["log_std"].clamp(*LOG_STD_BOUNDS)
 
     def _q(self, critic: Parameters, state: Tensor, action: Tensor) -> Tensor:
         """[S, 2, B, 1]: both critics' values."""
@@ -187,9 +203,9 @@ class CQL(Learner):
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor) -> Tensor:
-        """y = r + gamma min Q'(s', a'), a' ~ pi(s'), without its entropy."""
+        """y = r + gamma min Q'(s', a'), a' ~ pi(s'), without the entropy."""
         mean, log_std = self._gaussian(self.actor.parameters, batch.next_state)
-        action, _ = squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
+        action, _ = sample_squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
         critic = unflatten(self.critic.layout, self.target_critic)
         next_value = self._q(critic, batch.next_state, action).amin(dim=1)
         return losses.value_target(
@@ -197,51 +213,47 @@ class CQL(Learner):
         )
 
     @stage
-    def _sampled(self, batch: Batch, noise: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """3N actions [S, 3N, B, A] and the logarithms of their densities [S, 3N, B, 1]."""
+    def _sample_actions(self, batch: Batch, noise: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The sampled actions [S, 3N, B, A] and the logarithms of their densities [S, 3N, B, 1]."""
         # The error function makes standard normals uniform.
         uniform = torch.erf(noise["random"] / math.sqrt(2))
         density = uniform.new_full((*uniform.shape[:-1], 1), self.action_dim * math.log(0.5))
-        found = [(uniform, density)]
+        samples = [(uniform, density)]
         for state, name in ((batch.next_state, "next_sampled"), (batch.state, "sampled")):
             mean, log_std = self._gaussian(self.actor.parameters, state)
-            of_policy = (mean.unsqueeze(1), log_std.unsqueeze(1), noise[name])
-            found.append(squashed(*of_policy, losses.tanh_correction_epsilon))
-        actions, densities = zip(*found, strict=True)
-        return torch.cat(actions, dim=1), torch.cat(densities, dim=1)
+            gaussian = (mean.unsqueeze(1), log_std.unsqueeze(1), noise[name])
+            samples.append(sample_squashed(*gaussian, losses.tanh_correction_epsilon))
+        actions, log_densities = zip(*samples, strict=True)
+        return torch.cat(actions, dim=1), torch.cat(log_densities, dim=1)
 
     @stage
     def _train_actor(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
         """alpha log pi(a_pi | s) - min Q(s, a_pi), a_pi ~ pi(s); alpha takes its step first.
 
-        In the first updates - log pi(a | s), of the data's action, in place of Q.
+        In the first updates log pi(a | s) of the data's action replaces Q.
         """
         actor = self.actor.parameters
         mean, log_std = self._gaussian(actor, batch.state)
-        _, log_prob = squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
-
-        def temperature_loss(parameters: Parameters) -> Results:
-            log_alpha = parameters["log_alpha"].squeeze(-1)
-            return (losses.temperature_loss(log_alpha, log_prob, self.target_entropy),)
-
-        self.temperature.descend(temperature_loss, active)
+        _, log_prob = sample_squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
+        descend_temperature(self.temperature, log_prob, self.target_entropy, active)
         alpha = self.temperature.parameters["log_alpha"].exp()  # [S, 1]
         clones = (self.actor.count + 1 < self.config.cloning_updates).unsqueeze(-1)  # [S, 1, 1]
         critic = self.critic.parameters
 
-        def loss(actor: Parameters) -> Results:
+        def loss(actor: Parameters) -> tuple[Tensor, PolicyAux]:
             mean, log_std = self._gaussian(actor, batch.state)
-            action, log_prob = squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
+            action, log_prob = sample_squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
             q = self._q(critic, batch.state, action).amin(dim=1)
-            climbed = torch.where(clones, _log_prob(mean, log_std, batch.action), q)
-            return losses.per_member_mean(alpha.unsqueeze(-1) * log_prob - climbed), q, log_prob
+            objective = torch.where(clones, _log_prob(mean, log_std, batch.action), q)
+            loss = losses.per_member_mean(alpha.unsqueeze(-1) * log_prob - objective)
+            return loss, PolicyAux(q, log_prob)
 
-        actor_loss, q, log_prob = self.actor.descend(loss, active)
+        actor_loss, aux = self.actor.descend(loss, active)
         self.record(
             active,
             actor_loss=actor_loss,
-            policy_value=losses.per_member_mean(q),
-            entropy=-losses.per_member_mean(log_prob),
+            policy_value=losses.per_member_mean(aux.q),
+            entropy=-losses.per_member_mean(aux.log_prob),
             temperature=alpha.squeeze(-1),
         )
 
@@ -249,31 +261,31 @@ class CQL(Learner):
     def _train_critics(
         self, batch: Batch, y: Tensor, actions: Tensor, log_density: Tensor, active: Tensor | None
     ) -> None:
-        """(Q - y)^2 and the push, of both critics; then the target critics take a step."""
+        """(Q - y)^2 and the push, of both critics; then the target critics follow."""
         count = actions.shape[1]
         flat = actions.flatten(1, 2)  # [S, 3N * B, A]
         repeated = batch.state.repeat(1, count, 1)
 
-        def loss(critic: Parameters) -> Results:
+        def loss(critic: Parameters) -> tuple[Tensor, CriticAux]:
             q = self._q(critic, batch.state, batch.action)
             sampled = self._q(critic, repeated, flat)
             sampled = sampled.view(*sampled.shape[:2], count, -1, 1)
             push = self.config.conservative_weight * losses.conservative_loss(
                 sampled, log_density, q
             )
-            return losses.squared_error(q - y.unsqueeze(1)) + push, q, push
+            return losses.squared_error(q - y.unsqueeze(1)) + push, CriticAux(q, push)
 
-        critic_loss, q, push = self.critic.descend(loss, active)
+        critic_loss, aux = self.critic.descend(loss, active)
         polyak(self.target_critic, self.critic.flat, self.config.target_rate, active)
         self.record(
             active,
             critic_loss=critic_loss,
-            conservative_loss=push,
-            **value_metrics(q, y),
+            conservative_loss=aux.push,
+            **value_metrics(aux.q, y),
         )
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Nothing: the target critics take a step with every update."""
+        """Nothing to copy: the target critics follow with every update."""
 
     def policies(self) -> Tensor:
         return self.actor.flat

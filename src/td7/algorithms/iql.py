@@ -25,7 +25,7 @@ from td7.algorithms.twin_critics import value_metrics
 from td7.configs import setting
 from td7.networks.description import Layout, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, cosine, parameter_group, states
+from td7.networks.optimiser import cosine, parameter_group, states
 from td7.networks.stacked import Parameters, apply, orthogonal_start, unflatten
 from td7.types import Exploration, Float32, RowLayout, TaskSpec
 
@@ -143,15 +143,15 @@ class InSampleLearner(Learner):
     def critic_loss(self, error: Tensor) -> Tensor:
         """[S], of Q - y [S, 2, B, 1]."""
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """Rewards times 1000 over the range of returns; actions a little within [-1, 1]."""
         rows = rows.copy()
-        actions = rows[:, layout.state_dim : layout.state_dim + layout.action_dim]
-        np.clip(actions, -ACTION_LIMIT, ACTION_LIMIT, out=actions)
+        parts = layout.split(rows)
+        np.clip(parts.action, -ACTION_LIMIT, ACTION_LIMIT, out=parts.action)
         returns = piece_returns(rows, layout)
         spread = returns.max() - returns.min()
         if spread > 0:  # of one piece, or of equal ones, there is no range
-            rows[:, -2] *= RETURN_RANGE / spread
+            parts.reward[:] *= RETURN_RANGE / spread
         return rows
 
     def state(self) -> dict[str, Tensor]:
@@ -176,8 +176,8 @@ class InSampleLearner(Learner):
         """The loss of q - V(s); gives back the weights of cloning, by V after its step."""
         target = unflatten(self.critic.layout, self.target_critic)
         q = apply(self.critic_network, target, state=batch.state, action=batch.action).amin(dim=1)
-        (value_loss,) = self.value.descend(
-            lambda value: (self.value_loss(q - self._v(value, batch.state)),), active
+        value_loss, _ = self.value.descend(
+            lambda value: (self.value_loss(q - self._v(value, batch.state)), None), active
         )
         c = self.config
         v = self._v(self.value.parameters, batch.state)
@@ -194,7 +194,7 @@ class InSampleLearner(Learner):
     def _train_actor(self, batch: Batch, weight: Tensor, active: Tensor | None) -> None:
         """-weight log N(a | tanh(mean(s)), std^2), std the same in every state."""
 
-        def loss(actor: Parameters) -> Results:
+        def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
             mean = apply(self.actor_network, actor, state=batch.state)
             log_std = actor["log_std"].clamp(*LOG_STD_BOUNDS).unsqueeze(1)
             noise = (batch.action - mean) / log_std.exp()
@@ -212,7 +212,7 @@ class InSampleLearner(Learner):
             batch.reward, batch.not_terminated, next_value, self.config.discount
         )
 
-        def loss(critic: Parameters) -> Results:
+        def loss(critic: Parameters) -> tuple[Tensor, Tensor]:
             q = apply(self.critic_network, critic, state=batch.state, action=batch.action)
             return self.critic_loss(q - y.unsqueeze(1)), q
 
@@ -243,8 +243,8 @@ class IQL(InSampleLearner):
 
 def piece_returns(rows: Float32, layout: RowLayout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Sums of rewards over the data's pieces: up to a terminal, to a jump, to the last row."""
-    n, begin = layout.state_dim, layout.state_dim + layout.action_dim
-    jumps = np.linalg.norm(rows[1:, :n] - rows[:-1, begin : begin + n], axis=1) > SAME_STATE
-    ends = np.append(jumps, True) | (rows[:, -1] == 0)
+    parts = layout.split(rows)
+    jumps = np.linalg.norm(parts.state[1:] - parts.next_state[:-1], axis=1) > SAME_STATE
+    ends = np.append(jumps, True) | (parts.not_terminated[:, 0] == 0)
     starts = np.flatnonzero(np.append(True, ends[:-1]))
-    return np.add.reduceat(rows[:, -2].astype(float), starts)
+    return np.add.reduceat(parts.reward[:, 0].astype(float), starts)

@@ -12,17 +12,9 @@ from td7.algorithms.config import LearnerConfig
 from td7.networks.description import Layout, Network
 from td7.networks.masked import assign
 from td7.networks.stacked import EXPLORERS, unflatten, values
-from td7.types import Exploration, Float32, RowLayout, TaskSpec
+from td7.types import Exploration, Float32, RowLayout, TaskSpec, Transitions
 
-
-class Batch(NamedTuple):
-    """Transitions of every member: [S, B, width]."""
-
-    state: Tensor
-    action: Tensor  # in [-1, 1]
-    next_state: Tensor
-    reward: Tensor  # [S, B, 1]
-    not_terminated: Tensor  # [S, B, 1]; 0 only where the task really ended
+Batch = Transitions[Tensor]  # of every member: [S, B, width]
 
 
 class Turn(NamedTuple):
@@ -96,7 +88,7 @@ class Learner(ABC):
             name: torch.zeros(len(seeds), device=device, dtype=dtype) for name in self.metrics
         }
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """A dataset's rows [N, width] as the algorithm wants them; asked for once, before all."""
         del layout
         return rows

@@ -1,8 +1,17 @@
-"""What SAC and TQC share: a tanh-Gaussian policy, a learned temperature and, if asked for, SALE."""
+"""The shared part of SAC and TQC: a tanh-Gaussian policy, a learned temperature, optional SALE.
+
+Glossary:
+    pi, u       the policy, and its action before tanh: a = tanh(u), u = mean + std * noise
+    alpha       the temperature, the weight of log pi
+    q, y        N critics' Q values each [S, N, B, Q], and the targets they learn [S, B, targets]
+    x           the critics' inputs: (s, a); with SALE [zsa, zs, s, a]
+    zs, zsa     SALE's embeddings f(s) and g(zs, a), as in td7.py
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,16 +23,17 @@ from td7.algorithms.representations import Sale
 from td7.configs import setting
 from td7.networks.description import LOG_STD_BOUNDS, Layer, Layout, Network, Parameter
 from td7.networks.masked import assign, polyak
-from td7.networks.optimiser import ParameterGroup, Results, parameter_group, states
+from td7.networks.optimiser import ParameterGroup, parameter_group, states
 from td7.networks.stacked import Parameters, apply, unflatten, values
 from td7.types import Exploration, TaskSpec
 
 EXPLORATION = Exploration("squashed_gaussian")
+Features = dict[str, Tensor]  # name: [S, B, width]
 
 
 @dataclass(frozen=True)
 class MaximumEntropyConfig(OnlineConfig):
-    """Hyperparameters that SAC and TQC share."""
+    """The hyperparameters that SAC and TQC share."""
 
     actor_hidden_dim: int = setting(
         256, "width of the actor's hidden layers", group="Networks", at_least=1
@@ -32,11 +42,9 @@ class MaximumEntropyConfig(OnlineConfig):
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
     target_entropy_per_dimension: float = setting(
-        -1.0, "the policy's entropy aimed at, an action dimension", group="SAC"
+        -1.0, "target entropy of the policy per action dimension", group="SAC"
     )
-    sale: bool = setting(
-        False, "critics and actor read SALE's embeddings, as TD7's do", group="SALE"
-    )
+    sale: bool = setting(False, "critics and actor read SALE's embeddings, as in TD7", group="SALE")
     embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
     target_every: int = setting(
         250, "updates between copies to SALE's fixed encoders", group="SALE", at_least=1
@@ -46,14 +54,14 @@ class MaximumEntropyConfig(OnlineConfig):
 def policy_network(state_dim: int, action_dim: int, config: MaximumEntropyConfig) -> Network:
     """s -> 256 -> 256 -> mean and log std, ReLU; its last value is tanh(mean), the test action.
 
-    With SALE it reads zs and phi = AvgL1Norm(Linear(s)) in place of s.
+    With SALE it reads zs and phi = AvgL1Norm(Linear(s)) instead of s.
     """
     c, h = config, config.actor_hidden_dim
-    first = (Layer("phi", ("state",), h, norm="avg_l1"),) if c.sale else ()
+    phi = (Layer("phi", ("state",), h, norm="avg_l1"),) if c.sale else ()
     return Network(
         {"state": state_dim, "zs": c.embedding_dim},
         (
-            *first,
+            *phi,
             Layer("a1", ("zs", "phi") if c.sale else ("state",), h, activation="relu"),
             Layer("a2", ("a1",), h, activation="relu"),
             Layer("log_std", ("a2",), action_dim),
@@ -65,9 +73,9 @@ def policy_network(state_dim: int, action_dim: int, config: MaximumEntropyConfig
 def critic_network(
     state_dim: int, action_dim: int, config: MaximumEntropyConfig, hidden: Sequence[int], heads: int
 ) -> Network:
-    """(s, a) -> hidden layers -> values, ReLU; with SALE [zsa, zs, phi] in place of (s, a)."""
+    """(s, a) -> hidden layers -> values, ReLU; with SALE it reads [zsa, zs, phi] instead."""
     z, raw = config.embedding_dim, ("state", "action")
-    first = (Layer("phi", raw, hidden[0], norm="avg_l1"),) if config.sale else ()
+    phi = (Layer("phi", raw, hidden[0], norm="avg_l1"),) if config.sale else ()
     layers: list[Layer] = []
     reads: tuple[str, ...] = ("zsa", "zs", "phi") if config.sale else raw
     *widths, last = hidden
@@ -75,12 +83,12 @@ def critic_network(
         layers.append(Layer(f"q{i}", reads, width, activation="relu"))
         reads = (f"q{i}",)
     inputs = {"state": state_dim, "action": action_dim, "zsa": z, "zs": z}
-    all_layers = (*first, *layers, Layer("value", reads, last))
+    all_layers = (*phi, *layers, Layer("value", reads, last))
     return Network(inputs, all_layers, heads).without_unread()
 
 
 class Embeddings:
-    """SALE's encoder with its fixed copies, or nothing: then networks read (s, a) as it is."""
+    """SALE's encoder and its fixed copies; disabled, it passes (s, a) through unchanged."""
 
     def __init__(
         self,
@@ -88,8 +96,8 @@ class Embeddings:
         task: TaskSpec,
         start: tuple[Sequence[int], float, torch.device, torch.dtype],
     ) -> None:
-        self.is_on = config.sale
-        if self.is_on:
+        self.enabled = config.sale
+        if self.enabled:
             z, h = config.embedding_dim, config.actor_hidden_dim
             self.sale = Sale.of(task.state_dim, task.action_dim, z, h)
             self.encoder = parameter_group(self.sale.layout, 0, *start)
@@ -97,7 +105,7 @@ class Embeddings:
             self.target_fixed = self.encoder.flat.clone()
 
     def state(self) -> dict[str, Tensor]:
-        if not self.is_on:
+        if not self.enabled:
             return {}
         return {
             **{f"encoder.{name}": tensor for name, tensor in self.encoder.state().items()},
@@ -106,29 +114,26 @@ class Embeddings:
         }
 
     def train(self, batch: Batch, active: Tensor | None) -> Tensor:
-        """(g(f(s), a) - |f(s')|x)^2; gives back the loss [S]."""
+        """(g(f(s), a) - |f(s')|x)^2; returns the loss [S]."""
         next_zs = self.sale.zs(self.encoder.parameters, batch.next_state)
 
-        def loss(encoder: Parameters) -> Results:
+        def loss(encoder: Parameters) -> tuple[Tensor, None]:
             zsa = self.sale.zsa(encoder, self.sale.zs(encoder, batch.state), batch.action)
-            return (losses.encoder_loss(zsa, next_zs),)
+            return losses.encoder_loss(zsa, next_zs), None
 
-        (encoder_loss,) = self.encoder.descend(loss, active)
-        found: Tensor = encoder_loss
-        return found
+        encoder_loss, _ = self.encoder.descend(loss, active)
+        return encoder_loss
 
-    def of_state(self, state: Tensor, *, target: bool = False) -> dict[str, Tensor]:
-        """s and, with SALE, z_t^s, which the actor reads (the target critics read z_{t-1}^s)."""
-        if not self.is_on:
+    def of_state(self, state: Tensor, *, target: bool = False) -> Features:
+        """s and, with SALE, z_t^s; the target critics read z_{t-1}^s."""
+        if not self.enabled:
             return {"state": state}
         return {"state": state, "zs": self.sale.zs(self._encoder(target=target), state)}
 
-    def with_action(
-        self, of_state: Mapping[str, Tensor], action: Tensor, *, target: bool = False
-    ) -> dict[str, Tensor]:
-        """What the critics read: that, a and, with SALE, z^sa."""
+    def with_action(self, of_state: Features, action: Tensor, *, target: bool = False) -> Features:
+        """x: the features of the state, a and, with SALE, z^sa."""
         x = {**of_state, "action": action}
-        if self.is_on:
+        if self.enabled:
             x["zsa"] = self.sale.zsa(self._encoder(target=target), x["zs"], action)
         return x
 
@@ -137,37 +142,38 @@ class Embeddings:
 
     def copy(self, active: Tensor | None) -> None:
         """target fixed <- fixed <- encoder."""
-        if self.is_on:
+        if self.enabled:
             assign(self.target_fixed, self.fixed, active)
             assign(self.fixed, self.encoder.flat, active)
 
     def policy(self, actor: Network) -> Network:
-        return self.sale.f.then(actor) if self.is_on else actor
+        """The actor's network; with SALE, f in front of it."""
+        return self.sale.f.then(actor) if self.enabled else actor
 
     def policies(self, actor: Tensor) -> Tensor:
-        """Flat parameters of `policy`."""
-        if not self.is_on:
+        """The flat parameters of `policy`."""
+        if not self.enabled:
             return actor
         return torch.cat([self.fixed[:, : Layout.of(self.sale.f).size], actor], dim=1)
 
 
-def sampled(
+def sample_action(
     network: Network,
     actor: Mapping[str, Tensor],
     reads: Mapping[str, Tensor],
     noise: Tensor,
     correction: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """a = tanh(u), u = mean + std * noise, and log pi(a | s) [S, B, 1]."""
-    known = values(network, actor, **reads)
-    mean, log_std = known["action.linear"], known["log_std"].clamp(*LOG_STD_BOUNDS)
-    return squashed(mean, log_std, noise, correction)
+    """An action a ~ pi(s) and log pi(a | s) [S, B, 1]."""
+    outputs = values(network, actor, **reads)
+    mean, log_std = outputs["action.linear"], outputs["log_std"].clamp(*LOG_STD_BOUNDS)
+    return sample_squashed(mean, log_std, noise, correction)
 
 
-def squashed(
+def sample_squashed(
     mean: Tensor, log_std: Tensor, noise: Tensor, correction: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """tanh(mean + std * noise) [..., A], and the logarithm of its density [..., 1]."""
+    """tanh(u) [..., A], u = mean + std * noise, and the logarithm of its density [..., 1]."""
     u = mean + log_std.exp() * noise
     log_prob = losses.gaussian_log_prob(log_std, noise) - correction(u)
     return torch.tanh(u), log_prob.sum(dim=-1, keepdim=True)
@@ -176,17 +182,34 @@ def squashed(
 def temperature(
     members: int, learning_rate: float, device: torch.device, dtype: torch.dtype
 ) -> ParameterGroup:
-    """log alpha of every member, 0 at first, and its optimiser."""
+    """log alpha of every member, initially 0, with its optimiser."""
     layout = Layout((Parameter("log_alpha", (1,), 1, 0, 0.0),), heads=1)
     flat = torch.zeros(members, layout.size, device=device, dtype=dtype)
     return ParameterGroup(layout, flat, learning_rate)
 
 
+def descend_temperature(
+    temperature: ParameterGroup, log_prob: Tensor, target_entropy: float, active: Tensor | None
+) -> None:
+    """-log alpha E[log pi + target entropy]."""
+
+    def loss(parameters: Parameters) -> tuple[Tensor, None]:
+        log_alpha = parameters["log_alpha"].squeeze(-1)
+        return losses.temperature_loss(log_alpha, log_prob, target_entropy), None
+
+    temperature.descend(loss, active)
+
+
+class PolicyAux(NamedTuple):
+    q: Tensor  # [S, B, 1], of the policy's actions
+    log_prob: Tensor  # [S, B, 1]
+
+
 class MaximumEntropyLearner(Learner):
-    """All of SAC and TQC but for their critics; q is [S, N, B, Q], Q values of N critics."""
+    """SAC and TQC without their critics."""
 
     config: MaximumEntropyConfig
-    correction: Callable[[Tensor], Tensor]  # of log pi, for the tanh
+    correction: Callable[[Tensor], Tensor]  # u -> the change of log pi under tanh
 
     metrics = (
         "critic_loss",
@@ -202,23 +225,23 @@ class MaximumEntropyLearner(Learner):
 
     @abstractmethod
     def critic_shape(self) -> tuple[tuple[int, ...], int]:
-        """Widths of a critic's layers, and the number of critics."""
+        """The widths of a critic's layers, and the number of critics."""
 
     @abstractmethod
-    def bootstrapped(self, next_q: Tensor) -> Tensor:
-        """The target critics' part of the value target: [S, B, targets]."""
+    def next_value(self, next_q: Tensor) -> Tensor:
+        """V(s') without the entropy, from the target critics: [S, B, targets]."""
 
     @abstractmethod
     def critic_loss(self, q: Tensor, y: Tensor) -> Tensor:
-        """[S], for targets y [S, B, targets]."""
+        """The loss [S]."""
 
     @abstractmethod
     def td_error(self, q: Tensor, y: Tensor) -> Tensor:
-        """[S, ...]: how far from their target values are."""
+        """The distance of the values from their targets, [S, ...]."""
 
     @abstractmethod
-    def climbed(self, q: Tensor) -> Tensor:
-        """[S, B, 1]: what the actor makes large."""
+    def policy_value(self, q: Tensor) -> Tensor:
+        """The value that the actor maximises, [S, B, 1]."""
 
     def __init__(
         self,
@@ -257,9 +280,9 @@ class MaximumEntropyLearner(Learner):
         }
 
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
-        """The critics', the actor's and the temperature's step, and the target critics'."""
-        active, alpha = turn.active, self._alpha()  # every update trains all
-        if self.embeddings.is_on:
+        """One step of the critics, their targets, the actor and the temperature."""
+        active, alpha = turn.active, self._alpha()  # every update trains every network
+        if self.embeddings.enabled:
             self._train_encoder(batch, active)
         y = self._value_target(batch, noise["next_policy"], alpha)
         self._train_critics(batch, y, active)
@@ -272,38 +295,38 @@ class MaximumEntropyLearner(Learner):
 
     @stage
     def _alpha(self) -> Tensor:
-        """[S, 1, 1]"""
+        """The temperature, [S, 1, 1]."""
         return self.temperature.parameters["log_alpha"].exp().unsqueeze(-1)
 
-    def _sampled(
-        self, actor: Parameters, reads: Mapping[str, Tensor], noise: Tensor
+    def _sample_action(
+        self, actor: Parameters, reads: Features, noise: Tensor
     ) -> tuple[Tensor, Tensor]:
-        return sampled(self.actor_network, actor, reads, noise, self.correction)
+        return sample_action(self.actor_network, actor, reads, noise, self.correction)
 
-    def _q(self, critic: Parameters, x: Mapping[str, Tensor]) -> Tensor:
-        """[S, N, B, Q]: Q values of each of N critics."""
+    def _q(self, critic: Parameters, x: Features) -> Tensor:
+        """[S, N, B, Q]: the Q values of each of N critics."""
         q = apply(self.critic_network, critic, **x)
         return q if q.dim() == 4 else q.unsqueeze(1)
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor, alpha: Tensor) -> Tensor:
-        """y = r + gamma (V' - alpha log pi(a' | s')), a' ~ pi(s'), V' of the target critics."""
+        """y = r + gamma (V(s') - alpha log pi(a' | s')), a' ~ pi(s')."""
         critic = unflatten(self.critic.layout, self.target_critic)
-        reads = self.embeddings.of_state(batch.next_state)  # the actor is the current one
-        action, log_prob = self._sampled(self.actor.parameters, reads, noise)
+        reads = self.embeddings.of_state(batch.next_state)  # there is no target actor
+        action, log_prob = self._sample_action(self.actor.parameters, reads, noise)
         reads = self.embeddings.of_state(batch.next_state, target=True)
         x = self.embeddings.with_action(reads, action, target=True)
-        next_value = self.bootstrapped(self._q(critic, x)) - alpha * log_prob
+        next_value = self.next_value(self._q(critic, x)) - alpha * log_prob
         return losses.value_target(
             batch.reward, batch.not_terminated, next_value, self.config.discount
         )
 
     @stage
     def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> None:
-        """The critics' loss; then the target critics take a step after them."""
+        """The critics' loss; then the target critics follow."""
         x = self.embeddings.with_action(self.embeddings.of_state(batch.state), batch.action)
 
-        def loss(critic: Parameters) -> Results:
+        def loss(critic: Parameters) -> tuple[Tensor, Tensor]:
             q = self._q(critic, x)
             return self.critic_loss(q, y), q
 
@@ -321,39 +344,32 @@ class MaximumEntropyLearner(Learner):
     def _train_actor(
         self, batch: Batch, noise: Tensor, alpha: Tensor, active: Tensor | None
     ) -> Tensor:
-        """alpha log pi(a | s) - V(s, a), a ~ pi(s); gives back log pi."""
+        """alpha log pi(a | s) - Q(s, a), a ~ pi(s); returns log pi(a | s)."""
         critic = self.critic.parameters
         reads = self.embeddings.of_state(batch.state)
 
-        def loss(actor: Parameters) -> Results:
-            action, log_prob = self._sampled(actor, reads, noise)
+        def loss(actor: Parameters) -> tuple[Tensor, PolicyAux]:
+            action, log_prob = self._sample_action(actor, reads, noise)
             x = self.embeddings.with_action(reads, action)
-            q = self.climbed(self._q(critic, x))
-            return losses.per_member_mean(alpha * log_prob - q), q, log_prob
+            q = self.policy_value(self._q(critic, x))
+            return losses.per_member_mean(alpha * log_prob - q), PolicyAux(q, log_prob)
 
-        actor_loss, q, log_prob = self.actor.descend(loss, active)
+        actor_loss, aux = self.actor.descend(loss, active)
         self.record(
             active,
             actor_loss=actor_loss,
-            policy_value=losses.per_member_mean(q),
-            entropy=-losses.per_member_mean(log_prob),
+            policy_value=losses.per_member_mean(aux.q),
+            entropy=-losses.per_member_mean(aux.log_prob),
         )
-        stopped: Tensor = log_prob
-        return stopped
+        return aux.log_prob
 
     @stage
     def _train_temperature(self, log_prob: Tensor, active: Tensor | None) -> None:
-        """-log alpha E[log pi + target entropy]."""
-
-        def loss(parameters: Parameters) -> Results:
-            log_alpha = parameters["log_alpha"].squeeze(-1)
-            return (losses.temperature_loss(log_alpha, log_prob, self.target_entropy),)
-
-        self.temperature.descend(loss, active)
+        descend_temperature(self.temperature, log_prob, self.target_entropy, active)
         self.record(active, temperature=self._alpha().flatten())
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """SALE's fixed encoders; the target critics take a step with every update."""
+        """Copy SALE's encoders; the target critics follow with every update instead."""
         self.embeddings.copy(active)
 
     def policies(self) -> Tensor:

@@ -1,7 +1,7 @@
 """SAC: soft actor-critic with a learned temperature (the paper's second baseline).
 
 Glossary:
-    q, y        both critics' values [S, 2, B, 1], and the value target they learn [S, B, 1]
+    q, y        both critics' values [S, 2, B, 1], and their value target [S, B, 1]
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class SAC(MaximumEntropyLearner):
     correction = staticmethod(losses.tanh_correction_epsilon)
 
     def critic_shape(self) -> tuple[tuple[int, ...], int]:
-        """Two of: (s, a) -> 256 -> 256 -> 1."""
+        """Two critics: (s, a) -> 256 -> 256 -> 1."""
         h = self.config.critic_hidden_dim
         return (h, h, 1), 2
 
-    def bootstrapped(self, next_q: Tensor) -> Tensor:
+    def next_value(self, next_q: Tensor) -> Tensor:
         """min Q'(s', a')."""
         return next_q.amin(dim=1)
 
@@ -42,6 +42,6 @@ class SAC(MaximumEntropyLearner):
     def td_error(self, q: Tensor, y: Tensor) -> Tensor:
         return q - y.unsqueeze(1)
 
-    def climbed(self, q: Tensor) -> Tensor:
+    def policy_value(self, q: Tensor) -> Tensor:
         """min Q(s, a)."""
         return q.amin(dim=1)

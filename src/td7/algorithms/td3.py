@@ -20,7 +20,7 @@ from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, cri
 from td7.configs import setting
 from td7.networks.description import Layout, Network, mlp
 from td7.networks.masked import assign, polyak
-from td7.networks.optimiser import Results, descend_together, parameter_group, states
+from td7.networks.optimiser import descend_together, parameter_group, states
 from td7.networks.stacked import Parameters, apply, unflatten
 from td7.types import TaskSpec
 
@@ -141,7 +141,7 @@ class DelayedLearner(TwinCriticLearner):
     def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> Tensor | None:
         """(y - Q(s, a))^2 of both critics; with LAP its Huber loss, and priorities come back."""
 
-        def loss(critics: Parameters) -> Results:
+        def loss(critics: Parameters) -> tuple[Tensor, Tensor]:
             q = self._q(critics, batch.state, batch.action)
             return self.critic_loss.loss(q - y.unsqueeze(1)), q
 
@@ -156,7 +156,7 @@ class DelayedLearner(TwinCriticLearner):
         c = self.config
         critics = self._parameters({name: group.flat for name, group in self.critics.items()})
 
-        def loss(actor: Parameters) -> Results:
+        def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
             action = apply(self.actor_network, actor, state=batch.state)
             q = self.actor_value(self._q(critics, batch.state, action))
             return self.actor_loss(q, action, batch.action), q

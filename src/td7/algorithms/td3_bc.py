@@ -52,14 +52,14 @@ class TD3BC(DelayedLearner):
         self._mean = torch.zeros(task.state_dim, device=device, dtype=dtype)
         self._spread = torch.ones_like(self._mean)
 
-    def prepared(self, rows: Float32, layout: RowLayout) -> Float32:
+    def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
         """(s - mean) / (std + 1e-3), and s' by the same numbers."""
         rows = rows.copy()
-        n, begin = layout.state_dim, layout.state_dim + layout.action_dim
-        mean = rows[:, :n].mean(axis=0, dtype=float)
-        spread = rows[:, :n].std(axis=0, dtype=float) + SMALLEST_SPREAD
-        for own in (slice(n), slice(begin, begin + n)):
-            rows[:, own] = (rows[:, own] - mean) / spread
+        parts = layout.split(rows)
+        mean = parts.state.mean(axis=0, dtype=float)
+        spread = parts.state.std(axis=0, dtype=float) + SMALLEST_SPREAD
+        for states in (parts.state, parts.next_state):
+            states[:] = (states - mean) / spread
         self._mean.copy_(torch.from_numpy(mean))
         self._spread.copy_(torch.from_numpy(spread))
         return rows

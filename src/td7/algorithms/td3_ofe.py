@@ -21,7 +21,7 @@ from td7.configs import setting
 from td7.errors import InputError
 from td7.networks.description import Layout, Network, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import Results, parameter_group, states
+from td7.networks.optimiser import parameter_group, states
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import Task, TaskSpec
 
@@ -133,7 +133,7 @@ class TD3OFE(TwinCriticLearner):
         """(predicted s' - s')^2; only here are its batch norms in training mode."""
         target = batch.next_state[..., : self.predicted_dim]
 
-        def loss(net: Parameters) -> Results:
+        def loss(net: Parameters) -> tuple[Tensor, BatchStatistics]:
             statistics: BatchStatistics = {}
             zs = self.ofe.zs(net, batch.state, statistics)
             predicted = self.ofe.predicted(net, zs, batch.action, statistics)
@@ -171,7 +171,7 @@ class TD3OFE(TwinCriticLearner):
     def _train_critics(self, zsa: Features, y: Tensor, active: Tensor | None) -> Tensor | None:
         """(y - Q(zsa))^2 of both critics; OFENet does not learn from it."""
 
-        def loss(critic: Parameters) -> Results:
+        def loss(critic: Parameters) -> tuple[Tensor, Tensor]:
             q = apply(self.critic_network, critic, **zsa)
             return self.critic_loss.loss(q - y.unsqueeze(1)), q
 
@@ -185,7 +185,7 @@ class TD3OFE(TwinCriticLearner):
         """-Q1(zsa), a = pi(zs), through OFENet; then both targets take a step."""
         c, net, critic = self.config, self.net.parameters, self.critic.parameters
 
-        def loss(actor: Parameters) -> Results:
+        def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
             action = apply(self.actor_network, actor, **zs)
             q = apply(self.critic_network, critic, **self.ofe.zsa(net, zs, action))
             q = self.actor_value(q)

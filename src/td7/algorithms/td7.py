@@ -3,70 +3,51 @@
 Glossary, after the paper's appendix A:
     zs, zsa         the embeddings f(s) and g(zs, a)
     encoder         (f, g)_{t+1}: trained
-    fixed           (f, g)_t: feeds the critics, the actor and acting
+    fixed           (f, g)_t: feeds the critics, the actor and the acting policy
     target_fixed    (f, g)_{t-1}: feeds the target critics and the target actor
-    x               what the critics read: [zsa, zs, s, a], or as much of it as a variant says
-    q, y            a critic's value, and the value target it learns
+    x               the critics' inputs: [zsa, zs, s, a], or the part of it that a variant reads
+    q, y            the value of a critic, and its value target
     phi             AvgL1Norm(Linear(.)) of the raw input, inside a critic or an actor
+    |.|x            the stop-gradient operator
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from td7.algorithms import losses
-from td7.algorithms.checkpoints import CRITERIA
+from td7.algorithms.config import new_default
 from td7.algorithms.learner import Batch, Turn, stage
 from td7.algorithms.representations import Sale
-from td7.algorithms.twin_critics import (
-    ACTOR_VALUES,
-    TwinCriticConfig,
-    TwinCriticLearner,
-    critic_metrics,
-)
+from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, critic_metrics
 from td7.configs import setting
 from td7.errors import InputError
 from td7.networks.description import NORM_PARAMETERS, Layer, Layout, Network
 from td7.networks.masked import assign, polyak
-from td7.networks.optimiser import (
-    ParameterGroup,
-    Results,
-    descend_together,
-    detached,
-    parameter_group,
-    states,
-)
+from td7.networks.optimiser import descend_together, detached, parameter_group, states
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import TaskSpec
 
 NORMS = tuple(NORM_PARAMETERS)
-SLOW_RATE = 0.01  # at which the slow encoder of one learning target follows, each update
+SLOW_RATE = 0.01  # per update, the rate at which the slow encoder follows the encoder
+ACTION_INPUTS = ("zsa", "phi", "sa")  # those of the critics' inputs that depend on the action
 
 ENCODER_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": losses.encoder_loss,
     "cosine": losses.cosine_loss,
 }
 
-
-def _next_zs(td7: "TD7", batch: Batch, noise: Tensor) -> Tensor:
-    del noise
-    return td7.next_zs(td7.encoder.parameters, batch, training=True)
-
-
-# What zsa learns to be, without a gradient of its own.
+# What zsa is trained to predict; no gradient flows into it.
 LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
-    "next_zs": _next_zs,
-    "slow_next_zs": lambda td7, batch, _: td7.next_zs(
-        unflatten(td7.sale.layout, td7.slow_encoder), batch
-    ),
+    "next_zs": lambda td7, batch, _: td7.next_zs(batch),
+    "slow_next_zs": lambda td7, batch, _: td7.slow_next_zs(batch),
     "next_state": lambda _, batch, __: batch.next_state,
-    "next_zs_and_reward": _next_zs,
+    "next_zs_and_reward": lambda td7, batch, _: td7.next_zs(batch),
     "next_zsa": lambda td7, batch, noise: td7.next_zsa(batch, noise),
 }
-# Of what critics may read, all that tells one action from another.
-OF_ACTIONS = ("zsa", "phi", "sa")
 
 
 @dataclass(frozen=True)
@@ -76,87 +57,71 @@ class TD7Config(TwinCriticConfig):
     embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
     critic_inputs: tuple[str, ...] = setting(
         ("zsa", "zs", "phi"),
-        "what the critics read; sa is (s, a) as it is",
+        "what the critics read; sa: the raw (s, a)",
         group="SALE",
         choices=("zsa", "zs", "phi", "sa"),
     )
     actor_inputs: tuple[str, ...] = setting(
         ("zs", "phi"),
-        "what the actor reads; s is the state as it is",
+        "what the actor reads; s: the raw state",
         group="SALE",
         choices=("zs", "phi", "s"),
     )
     critic_phi_dim: int = setting(
         0, "width of phi in the critics; 0: hidden_dim", group="SALE", at_least=0
     )
-    zs_norm: str = setting("avg_l1", "on zs", group="SALE", choices=NORMS)
-    zsa_norm: str = setting("none", "on zsa", group="SALE", choices=NORMS)
-    phi_norm: str = setting("avg_l1", "on every phi", group="SALE", choices=NORMS)
+    zs_norm: str = setting("avg_l1", "norm of zs", group="SALE", choices=NORMS)
+    zsa_norm: str = setting("none", "norm of zsa", group="SALE", choices=NORMS)
+    phi_norm: str = setting("avg_l1", "norm of every phi", group="SALE", choices=NORMS)
     learning_target: str = setting(
-        "next_zs", "what zsa is trained to be", group="SALE", choices=tuple(LEARNING_TARGETS)
+        "next_zs", "what zsa predicts", group="SALE", choices=tuple(LEARNING_TARGETS)
     )
     encoder_loss: str = setting(
-        "mse", "between zsa and its target", group="SALE", choices=tuple(ENCODER_LOSSES)
+        "mse", "loss between zsa and its target", group="SALE", choices=tuple(ENCODER_LOSSES)
     )
     encoder_training: str = setting(
         "decoupled",
-        "by its own loss; with the critics' loss and its own; or not at all",
+        "by its own loss, by the critics' loss and its own, or not at all",
         group="SALE",
         choices=("decoupled", "end_to_end", "frozen"),
     )
     encoder_loss_weight: float = setting(
-        1.0, "of its own loss where it is trained end to end, beta", group="SALE", at_least=0
+        1.0, "weight of the encoder's loss in end-to-end training, beta", group="SALE", at_least=0
     )
     fixed_embeddings: bool = setting(
-        True, "critics and actor read the last iteration's encoder", group="SALE"
+        True, "critics and actor read the encoder of the previous iteration", group="SALE"
     )
-    critic_activation: str = setting(
-        "elu", "in the critics", group="Networks", choices=("elu", "relu")
-    )
-    actor_value: str = setting(
-        "mean", "which critics the actor climbs", group="TD3", choices=tuple(ACTOR_VALUES)
-    )
-    replay: str = setting(
-        "lap",
-        "lap: prioritised, with its Huber loss; uniform: with the squared error",
-        group="LAP",
-        choices=("lap", "uniform"),
-    )
-    value_clipping: bool = setting(
-        True, "value targets stay within the range of those seen", group="Value clipping"
-    )
+    critic_activation: str = new_default(TwinCriticConfig, "critic_activation", "elu")
+    actor_value: str = new_default(TwinCriticConfig, "actor_value", "mean")
+    replay: str = new_default(TwinCriticConfig, "replay", "lap")
+    value_clipping: bool = new_default(TwinCriticConfig, "value_clipping", True)
     cloning_weight: float = setting(
         0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", at_least=0
     )
-    checkpoints: str = setting(
-        "minimum",
-        "what an assessment's returns are judged by; none: an update after every time step",
-        group="Policy checkpoints",
-        choices=(*CRITERIA, "none"),
-    )
+    checkpoints: str = new_default(TwinCriticConfig, "checkpoints", "minimum")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not set(OF_ACTIONS) & set(self.critic_inputs):
+        if not set(ACTION_INPUTS) & set(self.critic_inputs):
             raise InputError(
-                f"critic_inputs={','.join(self.critic_inputs)} must have one of "
-                f"{', '.join(OF_ACTIONS)}: a critic reads the action"
+                f"critic_inputs={','.join(self.critic_inputs)} must include one of "
+                f"{', '.join(ACTION_INPUTS)}: a critic reads the action"
             )
 
 
 def critic_network(
     state_dim: int, action_dim: int, config: TD7Config, zsa_dim: int | None = None
 ) -> Network:
-    """Two of: [zsa, zs, AvgL1Norm(Linear(s, a))] -> 256 -> 256 -> 1, ELU."""
+    """Two critics: [zsa, zs, AvgL1Norm(Linear(s, a))] -> 256 -> 256 -> 1, ELU."""
     c, z, h = config, config.embedding_dim, config.hidden_dim
     activation = c.critic_activation
     raw = ("state", "action")
-    first = [Layer("phi", raw, c.critic_phi_dim or h, norm=c.phi_norm)]
+    phi = [Layer("phi", raw, c.critic_phi_dim or h, norm=c.phi_norm)]
     reads = [name for i in c.critic_inputs for name in (raw if i == "sa" else (i,))]
     return Network(
         {"state": state_dim, "action": action_dim, "zsa": zsa_dim or z, "zs": z},
         (
-            *(first if "phi" in c.critic_inputs else []),
+            *(phi if "phi" in c.critic_inputs else []),
             Layer("q1", tuple(reads), h, activation=activation),
             Layer("q2", ("q1",), h, activation=activation),
             Layer("value", ("q2",), 1),
@@ -168,12 +133,12 @@ def critic_network(
 def actor_network(state_dim: int, action_dim: int, config: TD7Config) -> Network:
     """[zs, AvgL1Norm(Linear(s))] -> 256 -> 256 -> action, ReLU and tanh."""
     c, h = config, config.hidden_dim
-    first = [Layer("phi", ("state",), h, norm=c.phi_norm)]
+    phi = [Layer("phi", ("state",), h, norm=c.phi_norm)]
     reads = tuple("state" if i == "s" else i for i in c.actor_inputs)
     return Network(
         {"state": state_dim, "zs": c.embedding_dim},
         (
-            *(first if "phi" in c.actor_inputs else []),
+            *(phi if "phi" in c.actor_inputs else []),
             Layer("a1", reads, h, activation="relu"),
             Layer("a2", ("a1",), h, activation="relu"),
             Layer("action", ("a2",), action_dim, activation="tanh"),
@@ -182,18 +147,37 @@ def actor_network(state_dim: int, action_dim: int, config: TD7Config) -> Network
 
 
 def embedding_sources(config: TD7Config) -> tuple[str, str]:
-    """Whose embeddings the current networks read, and whose the target networks."""
+    """The encoders whose embeddings the current and the target networks read."""
     if not config.fixed_embeddings:
         return "current", "current"
     is_end_to_end = config.encoder_training == "end_to_end"
     return ("current", "fixed") if is_end_to_end else ("fixed", "target_fixed")
 
 
+Features = dict[str, Tensor]  # name: [S, B, width]
+
+
+class CriticAux(NamedTuple):
+    q: Tensor  # [S, 2, B, 1]
+    priorities: Tensor | None  # [S, B]
+    statistics: BatchStatistics
+
+
+class JointAux(NamedTuple):
+    critic_loss: Tensor  # [S]
+    encoder_loss: Tensor  # [S]
+    q: Tensor  # [S, 2, B, 1]
+    critic_statistics: BatchStatistics
+    encoder_statistics: BatchStatistics
+
+
+class ActorAux(NamedTuple):
+    q: Tensor  # [S, 1 or 2, B, 1]
+    statistics: BatchStatistics
+
+
 class TD7(TwinCriticLearner):
     metrics = ("encoder_loss", *TwinCriticLearner.metrics)
-    sale: Sale
-    encoder: ParameterGroup
-    slow_encoder: Tensor
 
     def __init__(
         self,
@@ -242,16 +226,16 @@ class TD7(TwinCriticLearner):
             "target_fixed": self.target_fixed_encoder,
         }
         current, target = embedding_sources(c)
-        self._read_encoder, self._target_read_encoder = encoders[current], encoders[target]
-        if not (self._actor_reads_zs and self._read_encoder is self.encoder.flat):
+        self._input_encoder, self._target_input_encoder = encoders[current], encoders[target]
+        if not (self._actor_reads_zs and self._input_encoder is self.encoder.flat):
             self.policy_every = c.actor_every
-        # An encoder that nobody reads is not trained.
+        # An encoder that no network reads is not trained.
         self._trains_encoder = self._reads_zs and c.encoder_training == "decoupled"
         self._is_end_to_end = self._reads_zs and c.encoder_training == "end_to_end"
-        self._waits_for_encoder = self._trains_encoder and not c.fixed_embeddings
+        self._critic_step = self._joint_step if self._is_end_to_end else self._separate_step
         self._has_slow_encoder = c.learning_target == "slow_next_zs"
         self._learning_target = LEARNING_TARGETS[c.learning_target]
-        self._loss_of_zsa = ENCODER_LOSSES[c.encoder_loss]
+        self._zsa_loss = ENCODER_LOSSES[c.encoder_loss]
 
     def state(self) -> dict[str, Tensor]:
         state = {
@@ -267,51 +251,70 @@ class TD7(TwinCriticLearner):
         return state
 
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
-        """The paper's "TD7 Train Function", but for sampling and for the periodic copies."""
-        target_noise, active = noise["target_policy"], turn.active
-        if self._trains_encoder:
-            with self.lanes.beside("encoder", *batch, target_noise):
-                self._train_encoder(batch, target_noise, active)
-        if self._waits_for_encoder:
-            self.lanes.join("encoder")
-        priorities: Tensor | None
-        if self._is_end_to_end:
-            y = self._value_target(batch, target_noise, active)
-            priorities = self._train_critic_and_encoder(batch, target_noise, y, active)
-            if turn.trains_actors:
-                encoder = self._actors_encoder(turn)
-                self._begin_actor(batch, self._embedded(batch), encoder, turn.actors)
-            return priorities
-        with self.lanes.beside("embedding", *batch):
-            x = self._embedded(batch)
-        y = self._value_target(batch, target_noise, active)
-        self.lanes.join("embedding")
-        with self.lanes.beside("critic", y, *x.values()):
-            results, gradients = self.critic.begin(lambda critic: self._critic_loss(critic, x, y))
-        loss, told, statistics = results
-        self.lanes.join("critic")  # the priorities are all that the next update waits for
-        encoder = self._actors_encoder(turn)  # before the next update can train it
-        with self.lanes.beside("critic"):
-            self._step_critic(gradients(), statistics, loss, told["q"], y, active)
-            if turn.trains_actors:
-                self._begin_actor(batch, x, encoder, turn.actors)
-        priorities = told.get("priorities")
+        """The paper's "TD7 Train Function", without sampling and the periodic copies."""
+        target_noise = noise["target_policy"]
+        self._encoder_step(batch, target_noise, turn.active)
+        x = self._embedding_step(batch)
+        y = self._value_target(batch, target_noise, turn.active)
+        priorities = self._critic_step(batch, target_noise, x, y, turn.active)
+        if turn.trains_actors:
+            self._actor_step(batch, x, turn.actors)
         return priorities
 
-    def _actors_encoder(self, turn: Turn) -> Tensor:
-        """What the actor's step reads, beside the next update, which may train it."""
-        encoder = self._read_encoder
-        if turn.trains_actors and encoder is self.encoder.flat:
-            return self.lanes.kept(encoder)
-        return encoder
+    # -- steps: what runs in which lane --------------------------------------------------------
 
-    def _begin_actor(
-        self, batch: Batch, x: dict[str, Tensor], encoder: Tensor, active: Tensor | None
-    ) -> None:
-        """Beside the next update, which goes on to write to what this reads."""
-        critic = self.lanes.kept(self.critic.flat)
-        with self.lanes.beside("actor", *batch, *x.values(), encoder, critic):
-            self._train_actor(batch, x, encoder, critic, active)
+    def _encoder_step(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
+        """Train the encoder beside all that reads the fixed encoders."""
+        if not self._trains_encoder:
+            return
+        with self.lanes.beside("encoder", *batch, noise):
+            self._train_encoder(batch, noise, active)
+        if not self.config.fixed_embeddings:
+            self.lanes.join("encoder")
+
+    def _embedding_step(self, batch: Batch) -> Features:
+        """x of the batch, beside the value target; end to end {}: the critics' loss computes x."""
+        if self._is_end_to_end:
+            return {}
+        with self.lanes.beside("embedding", *batch):
+            return self._embed(batch)
+
+    def _separate_step(
+        self, batch: Batch, noise: Tensor, x: Features, y: Tensor, active: Tensor | None
+    ) -> Tensor | None:
+        """Train the critics; return LAP's priorities, all that the next update waits for."""
+        del batch, noise
+        self.lanes.join("embedding")
+        with self.lanes.beside("critic", y, *x.values()):
+            loss, aux, backward = self.critic.forward(
+                lambda critic: self._critic_loss(critic, x, y)
+            )
+        self.lanes.join("critic")
+        with self.lanes.beside("critic"):
+            self._apply_gradients(backward(), loss, aux, y, active)
+        return aux.priorities
+
+    def _joint_step(
+        self, batch: Batch, noise: Tensor, x: Features, y: Tensor, active: Tensor | None
+    ) -> Tensor | None:
+        """Train critics and encoder end to end; everything that follows reads the encoder."""
+        del x
+        with self.lanes.beside("critic", *batch, noise, y):
+            priorities = self._train_critic_and_encoder(batch, noise, y, active)
+        self.lanes.join("critic")
+        return priorities
+
+    def _actor_step(self, batch: Batch, x: Features, active: Tensor | None) -> None:
+        """Train the actor beside the next update, on copies of what that update writes to."""
+        if self._is_end_to_end:
+            x = self._embed(batch)  # by the encoder after its step
+        encoder = self._input_encoder
+        if encoder is self.encoder.flat:
+            encoder = self.lanes.kept(encoder)
+        with self.lanes.beside("critic"):  # after the critics' step
+            critic = self.lanes.kept(self.critic.flat)
+            with self.lanes.beside("actor", *batch, *x.values(), encoder, critic):
+                self._train_actor(batch, x, encoder, critic, active)
 
     # -- the encoder ---------------------------------------------------------------------------
 
@@ -325,40 +328,45 @@ class TD7(TwinCriticLearner):
         self._follow_encoder(statistics, active)
         self.record(active, encoder_loss=encoder_loss)
 
-    def _follow_encoder(self, statistics: BatchStatistics, active: Tensor | None) -> None:
-        """What comes after each of its steps: batch norms' statistics, and the slow encoder."""
-        follow(self.encoder.layout, self.encoder.flat, statistics, active)
-        if self._has_slow_encoder:
-            polyak(self.slow_encoder, self.encoder.flat, SLOW_RATE, active)
-
     def _encoder_loss(
         self, encoder: Parameters, batch: Batch, target: Tensor
     ) -> tuple[Tensor, BatchStatistics]:
+        """(zsa - |target|x)^2; with the reward among the targets, plus (g_r(zs, a) - r)^2."""
         statistics: BatchStatistics = {}
         zs = self.sale.zs(encoder, batch.state, statistics)
         predicted = self.sale.predicted(encoder, zs, batch.action, statistics)
-        loss = self._loss_of_zsa(predicted["zsa"], target)
+        loss = self._zsa_loss(predicted["zsa"], target)
         if "reward" in predicted:
             loss = loss + losses.per_member_mean((predicted["reward"] - batch.reward).square())
         return loss, statistics
 
-    def next_zs(self, encoder: Parameters, batch: Batch, *, training: bool = False) -> Tensor:
-        """f(s'); in training, batch norms use the batch's own statistics."""
-        return self.sale.zs(encoder, batch.next_state, {} if training else None)
+    def _follow_encoder(self, statistics: BatchStatistics, active: Tensor | None) -> None:
+        """After each encoder step, move the running statistics and the slow encoder."""
+        follow(self.encoder.layout, self.encoder.flat, statistics, active)
+        if self._has_slow_encoder:
+            polyak(self.slow_encoder, self.encoder.flat, SLOW_RATE, active)
+
+    def next_zs(self, batch: Batch) -> Tensor:
+        """f(s') of the current encoder; batch norms use the batch's own statistics."""
+        return self.sale.zs(self.encoder.parameters, batch.next_state, {})
+
+    def slow_next_zs(self, batch: Batch) -> Tensor:
+        """f(s') of the slow encoder."""
+        return self.sale.zs(unflatten(self.sale.layout, self.slow_encoder), batch.next_state)
 
     def next_zsa(self, batch: Batch, noise: Tensor) -> Tensor:
-        """g(f(s'), a') of the current encoder, a' the target policy's."""
+        """g(f(s'), a') of the current encoder, a' the target policy's action."""
         encoder = self.encoder.parameters
-        next_zs = self.next_zs(encoder, batch, training=True)
+        next_zs = self.sale.zs(encoder, batch.next_state, {})
         next_action = self._next_x(batch, noise)["action"]
         return self.sale.predicted(encoder, next_zs, next_action, {})["zsa"]
 
-    # -- what the critics read -----------------------------------------------------------------
+    # -- the critics' inputs -------------------------------------------------------------------
 
     def _x(
         self, encoder: Parameters, state: Tensor, action: Tensor, zs: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """x = [z^sa, z^s, s, a], as much as is read of it; z^s may be known already."""
+    ) -> Features:
+        """x = [zsa, zs, s, a], the part that some network reads; zs where it is known already."""
         x = {"state": state, "action": action}
         if self._reads_zs:
             x["zs"] = self.sale.zs(encoder, state) if zs is None else zs
@@ -367,15 +375,15 @@ class TD7(TwinCriticLearner):
         return x
 
     @stage
-    def _embedded(self, batch: Batch) -> dict[str, Tensor]:
-        """x of the batch, with z_t^s and z_t^sa."""
-        encoder = unflatten(self.sale.layout, self._read_encoder)
+    def _embed(self, batch: Batch) -> Features:
+        """x = [z_t^sa, z_t^s, s, a] of the batch."""
+        encoder = unflatten(self.sale.layout, self._input_encoder)
         return self._x(encoder, batch.state, batch.action)
 
-    def _next_x(self, batch: Batch, noise: Tensor) -> dict[str, Tensor]:
+    def _next_x(self, batch: Batch, noise: Tensor) -> Features:
         """x = [z_{t-1}^{s'a'}, z_{t-1}^{s'}, s', a'], a' = pi_t(z_{t-1}^{s'}, s') + noise."""
         c = self.config
-        encoder = unflatten(self.sale.layout, self._target_read_encoder)
+        encoder = unflatten(self.sale.layout, self._target_input_encoder)
         actor = unflatten(self.actor.layout, self.target_actor)
         reads = {"state": batch.next_state}
         if self._reads_zs:
@@ -389,73 +397,60 @@ class TD7(TwinCriticLearner):
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
-        """y = r + gamma clip(min Q_t(x), Qmin, Qmax), x that of the next state and action.
+        """y = r + gamma clip(min Q_t(x'), Qmin, Qmax), x' of the next state and action.
 
-        And Qmin <- min(Qmin, y), Qmax <- max(Qmax, y).
+        Also Qmin <- min(Qmin, y) and Qmax <- max(Qmax, y).
         """
+        c = self.config
         critic = unflatten(self.critic.layout, self.target_critic)
         next_q = apply(self.critic_network, critic, **self._next_x(batch, noise))
-        y = losses.value_target(
-            batch.reward,
-            batch.not_terminated,
-            self.clip.clipped(next_q.amin(dim=1)),
-            self.config.discount,
-        )
+        next_value = self.clip.clipped(next_q.amin(dim=1))
+        y = losses.value_target(batch.reward, batch.not_terminated, next_value, c.discount)
         self.clip.follow(y, active)
         return y
 
     @stage
-    def _critic_loss(self, critic: Parameters, x: dict[str, Tensor], y: Tensor) -> Results:
-        """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics; their values; LAP's priorities."""
+    def _critic_loss(self, critic: Parameters, x: Features, y: Tensor) -> tuple[Tensor, CriticAux]:
+        """Huber(y - Q(z_t^sa, z_t^s, s, a)) of both critics."""
         statistics: BatchStatistics = {}
-        told = {"q": apply(self.critic_network, critic, statistics, **x)}
-        error = told["q"] - y.unsqueeze(1)
-        priorities = self.critic_loss.priority(error)
-        if priorities is not None:
-            told["priorities"] = priorities
-        # Detached here, so that compiled alone it prepares no gradients that nobody asks for.
-        return self.critic_loss.loss(error), *detached((told, statistics))
+        q = apply(self.critic_network, critic, statistics, **x)
+        error = q - y.unsqueeze(1)
+        aux = CriticAux(q, self.critic_loss.priority(error), statistics)
+        # Detached here: compiled alone, the stage would otherwise prepare gradients of the aux.
+        return self.critic_loss.loss(error), detached(aux)
 
     @stage
-    def _step_critic(
-        self,
-        gradients: Parameters,
-        statistics: BatchStatistics,
-        loss: Tensor,
-        q: Tensor,
-        y: Tensor,
-        active: Tensor | None,
+    def _apply_gradients(
+        self, gradients: Parameters, loss: Tensor, aux: CriticAux, y: Tensor, active: Tensor | None
     ) -> None:
-        """The rest of the critics' step, by the gradients of `_critic_loss`."""
+        """The critics' step, from the gradients of `_critic_loss`."""
         self.critic.step(gradients, active)
-        follow(self.critic.layout, self.critic.flat, statistics, active)
-        self.record(active, critic_loss=loss, **critic_metrics(q, y, self.clip))
+        follow(self.critic.layout, self.critic.flat, aux.statistics, active)
+        self.record(active, critic_loss=loss, **critic_metrics(aux.q, y, self.clip))
 
     @stage
     def _train_critic_and_encoder(
         self, batch: Batch, noise: Tensor, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
         """Huber(y - Q(z_{t+1}^sa, z_{t+1}^s, s, a)) + beta (z_{t+1}^sa - |z_{t+1}^s'|x)^2."""
-        c = self.config
+        beta = self.config.encoder_loss_weight
         target = self._learning_target(self, batch, noise)
 
-        def loss(both: Parameters) -> Results:
-            encoder_loss, of_encoder = self._encoder_loss(both, batch, target)
-            of_critic: BatchStatistics = {}
+        def joint_loss(both: Parameters) -> tuple[Tensor, JointAux]:
+            encoder_loss, encoder_statistics = self._encoder_loss(both, batch, target)
+            critic_statistics: BatchStatistics = {}
             x = self._x(both, batch.state, batch.action)
-            q = apply(self.critic_network, both, of_critic, **x)
+            q = apply(self.critic_network, both, critic_statistics, **x)
             critic_loss = self.critic_loss.loss(q - y.unsqueeze(1))
-            total = critic_loss + c.encoder_loss_weight * encoder_loss
-            return total, critic_loss, encoder_loss, q, of_encoder, of_critic
+            aux = JointAux(critic_loss, encoder_loss, q, critic_statistics, encoder_statistics)
+            return critic_loss + beta * encoder_loss, aux
 
-        _, critic_loss, encoder_loss, q, of_encoder, of_critic = descend_together(
-            (self.encoder, self.critic), loss, active
-        )
-        self._follow_encoder(of_encoder, active)
-        follow(self.critic.layout, self.critic.flat, of_critic, active)
-        self.record(active, encoder_loss=encoder_loss)
-        self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
-        return self.critic_loss.priority(q - y.unsqueeze(1))
+        _, aux = descend_together((self.encoder, self.critic), joint_loss, active)
+        self._follow_encoder(aux.encoder_statistics, active)
+        follow(self.critic.layout, self.critic.flat, aux.critic_statistics, active)
+        self.record(active, encoder_loss=aux.encoder_loss)
+        self.record(active, critic_loss=aux.critic_loss, **critic_metrics(aux.q, y, self.clip))
+        return self.critic_loss.priority(aux.q - y.unsqueeze(1))
 
     # -- the actor -----------------------------------------------------------------------------
 
@@ -463,27 +458,27 @@ class TD7(TwinCriticLearner):
     def _train_actor(
         self,
         batch: Batch,
-        x: dict[str, Tensor],
+        x: Features,
         encoder_flat: Tensor,
         critic_flat: Tensor,
         active: Tensor | None,
     ) -> None:
         """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean of both critics at a_pi = pi(z_t^s, s)."""
-        c = self.config
         encoder = unflatten(self.sale.layout, encoder_flat)
         critic = unflatten(self.critic.layout, critic_flat)
         zs = x.get("zs")
 
-        def loss(actor: Parameters) -> Results:
+        def loss(actor: Parameters) -> tuple[Tensor, ActorAux]:
             statistics: BatchStatistics = {}
             action = apply(self.actor_network, actor, statistics, **x)
-            q = apply(self.critic_network, critic, **self._x(encoder, batch.state, action, zs))
-            q = self.actor_value(q)
-            return losses.actor_loss(q, action, batch.action, c.cloning_weight), q, statistics
+            both_q = apply(self.critic_network, critic, **self._x(encoder, batch.state, action, zs))
+            q = self.actor_value(both_q)
+            loss = losses.actor_loss(q, action, batch.action, self.config.cloning_weight)
+            return loss, ActorAux(q, statistics)
 
-        actor_loss, q, statistics = self.actor.descend(loss, active)
-        follow(self.actor.layout, self.actor.flat, statistics, active)
-        self.record(active, actor_loss=actor_loss, policy_value=losses.per_member_mean(q))
+        actor_loss, aux = self.actor.descend(loss, active)
+        follow(self.actor.layout, self.actor.flat, aux.statistics, active)
+        self.record(active, actor_loss=actor_loss, policy_value=losses.per_member_mean(aux.q))
 
     # -- targets -------------------------------------------------------------------------------
 
@@ -496,8 +491,8 @@ class TD7(TwinCriticLearner):
         self.clip.refresh(active)
 
     def policies(self) -> Tensor:
-        """The f that the actor reads, then the actor."""
+        """The f that the actor reads, followed by the actor."""
         if not self._actor_reads_zs:
             return self.actor.flat
         f_size = Layout.of(self.sale.f).size
-        return torch.cat([self._read_encoder[:, :f_size], self.actor.flat], dim=1)
+        return torch.cat([self._input_encoder[:, :f_size], self.actor.flat], dim=1)

@@ -1,7 +1,8 @@
 """TQC: SAC with truncated mixtures of quantile critics (the paper's third baseline).
 
 Glossary:
-    z, y        all critics' quantiles [S, N, B, Q], and the targets they learn [S, B, targets]
+    q, z        all critics' quantiles [S, N, B, Q]; z_i is one of them
+    y           the targets that the quantiles learn [S, B, targets]; y_j is one of them
 """
 
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Self
 from torch import Tensor
 
 from td7.algorithms import losses
+from td7.algorithms.config import new_default
 from td7.algorithms.maximum_entropy import MaximumEntropyConfig, MaximumEntropyLearner
 from td7.configs import setting
 from td7.errors import InputError
@@ -20,20 +22,15 @@ from td7.types import Task
 class TQCConfig(MaximumEntropyConfig):
     """The paper's table "TQC Hyperparameters"."""
 
-    random_steps: int = setting(
-        256,
-        "time steps of uniformly random actions before training",
-        group="Exploration",
-        at_least=1,
-    )
+    random_steps: int = new_default(MaximumEntropyConfig, "random_steps", 256)
     critic_hidden_dim: int = setting(
         512, "width of the critics' hidden layers", group="Networks", at_least=1
     )
     critics: int = setting(5, "critic networks", group="TQC", at_least=1)
-    quantiles: int = setting(25, "of each critic", group="TQC", at_least=1)
+    quantiles: int = setting(25, "quantiles per critic", group="TQC", at_least=1)
     dropped_quantiles: int = setting(
         -1,
-        "the largest left out of a target, a critic; -1: the paper's for its tasks, 2 for others",
+        "largest quantiles dropped per critic; -1: the paper's for its tasks, 2 for others",
         group="TQC",
         at_least=-1,
     )
@@ -44,10 +41,10 @@ class TQCConfig(MaximumEntropyConfig):
         return replace(self, dropped_quantiles=DROPPED.get(task.family, DROPPED_ELSEWHERE))
 
 
-# Quantiles dropped a critic: the paper's table, from the suggestions of TQC's authors.
+# Quantiles dropped per critic: the paper's table, which follows TQC's authors.
 DROPPED = {"HalfCheetah": 0, "Hopper": 5, "Walker2d": 2, "Ant": 2, "Humanoid": 2}
 DROPPED_ELSEWHERE = 2
-HUBER_THRESHOLD = 1.0  # as TQC's authors have it
+HUBER_THRESHOLD = 1.0  # of TQC's authors
 
 
 class TQC(MaximumEntropyLearner):
@@ -55,7 +52,7 @@ class TQC(MaximumEntropyLearner):
     correction = staticmethod(losses.tanh_correction_sigmoid)
 
     def critic_shape(self) -> tuple[tuple[int, ...], int]:
-        """Five of: (s, a) -> 512 -> 512 -> 512 -> 25 quantiles."""
+        """Five critics: (s, a) -> 512 -> 512 -> 512 -> 25 quantiles."""
         c, h = self.config, self.config.critic_hidden_dim
         if c.dropped_quantiles >= c.quantiles:
             raise InputError(
@@ -63,18 +60,18 @@ class TQC(MaximumEntropyLearner):
             )
         return (h, h, h, c.quantiles), c.critics
 
-    def bootstrapped(self, next_q: Tensor) -> Tensor:
-        """The smallest of all critics' quantiles."""
+    def next_value(self, next_q: Tensor) -> Tensor:
+        """All critics' quantiles without the largest."""
         return losses.truncated(next_q, self.config.critics * self.config.dropped_quantiles)
 
     def critic_loss(self, q: Tensor, y: Tensor) -> Tensor:
-        """Quantile Huber of every z_i and y_j."""
+        """The quantile Huber loss of every pair z_i, y_j."""
         return losses.quantile_huber(q, y, HUBER_THRESHOLD)
 
     def td_error(self, q: Tensor, y: Tensor) -> Tensor:
-        """Of the mean over critics and quantiles."""
+        """The error of the mean over critics and quantiles."""
         return q.mean(dim=(1, 3)) - y.mean(dim=-1)
 
-    def climbed(self, q: Tensor) -> Tensor:
-        """E[z(s, a)] over critics and quantiles."""
+    def policy_value(self, q: Tensor) -> Tensor:
+        """E[z(s, a)], the mean over critics and quantiles."""
         return q.mean(dim=(1, 3)).unsqueeze(-1)

@@ -1,7 +1,8 @@
-"""Updates of other libraries, if installed, for `td7 bench` to measure beside.
+"""Updates of other libraries, where they are installed, for `td7 bench` to compare with.
 
-Stable-Baselines3, sb3-contrib and d3rlpy, with the sizes and batch that the same algorithm has
-here, on the same made-up transitions, in the same process: with as many threads.
+Stable-Baselines3, sb3-contrib and d3rlpy run with the network sizes and the batch size that the
+same algorithm has here, on the same random transitions, in the same process and with as many
+threads.
 """
 
 import io
@@ -17,13 +18,13 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from td7.types import Float32, RowLayout, TaskSpec
+from td7.types import Float32, RowLayout, TaskSpec, Transitions
 
 BATCH_SIZE = 256
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
-    """A task of given sizes, to build a model with; it is never played."""
+    """A task of given sizes to build a model with. Nobody plays it."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self.observation_space = Box(-np.inf, np.inf, (spec.state_dim,), np.float32)
@@ -60,33 +61,27 @@ def _tqc(env: _Spaces, **options: Any) -> Any:
     return TQC("MlpPolicy", env, policy_kwargs=five, **options)
 
 
-def _trained(
+def _sb3_updates(
     make: Callable[..., Any], spec: TaskSpec, data: Float32, device: str, rounds: int
 ) -> Callable[[], None]:
-    """The model's own `train`, which samples from its own replay of these rows."""
+    """Updates by the model's own `train`, which samples from its own replay of these rows."""
     from stable_baselines3.common.logger import Logger
 
     options = {"learning_rate": 3e-4, "batch_size": BATCH_SIZE, "buffer_size": len(data)}
     model = make(_Spaces(spec), device=device, **options)
     model.set_logger(Logger(folder=None, output_formats=[]))
-    state, action, next_state, reward, not_terminated = _parts(spec, data)
+    parts = RowLayout(spec.state_dim, spec.action_dim).split(data)
     buffer = model.replay_buffer
-    for part, given in (
-        (buffer.observations, state[:, None]),
-        (buffer.actions, action[:, None]),
-        (buffer.next_observations, next_state[:, None]),
-        (buffer.rewards, reward),
-        (buffer.dones, 1.0 - not_terminated),
+    for field, values in (
+        (buffer.observations, parts.state[:, None]),
+        (buffer.actions, parts.action[:, None]),
+        (buffer.next_observations, parts.next_state[:, None]),
+        (buffer.rewards, parts.reward),
+        (buffer.dones, 1.0 - parts.not_terminated),
     ):
-        part[:] = given
+        field[:] = values
     buffer.full = True
     return lambda: model.train(gradient_steps=rounds, batch_size=BATCH_SIZE)
-
-
-def _parts(spec: TaskSpec, data: Float32) -> list[Float32]:
-    """State, action, next state, reward and not terminated, [rows, width] each."""
-    layout = RowLayout(spec.state_dim, spec.action_dim)
-    return np.split(data, np.cumsum(layout.splits)[:-1], axis=1)
 
 
 # -- d3rlpy --------------------------------------------------------------------------------------
@@ -112,18 +107,18 @@ def _cql(**options: Any) -> Any:
     return CQLConfig(
         actor_encoder_factory=three,
         critic_encoder_factory=three,
-        alpha_learning_rate=0.0,  # a fixed weight, as it is here
+        alpha_learning_rate=0.0,  # the weight is fixed, as it is here
         **options,
     )
 
 
-def _updated(
+def _d3rlpy_updates(
     make: Callable[..., Any], spec: TaskSpec, data: Float32, device: str, rounds: int
 ) -> Callable[[], None]:
-    """`impl.update`, always of the same batch, which lies on the device as tensors.
+    """Updates by `impl.update`, always of the same batch, which lies on the device as tensors.
 
-    Sampling and copying, without which neither `fit` nor the algorithm's own `update` goes, are
-    left out: here, sampling counts. `compile_graph`, which is for GPUs alone, is off.
+    Sampling and copying, which `fit` and the algorithm's own `update` include, are left out, while
+    sampling counts here. `compile_graph` is off, since it is for GPUs only.
     """
     from d3rlpy import TorchMiniBatch
 
@@ -131,18 +126,17 @@ def _updated(
     algorithm = make(batch_size=BATCH_SIZE).create(device=where)
     algorithm.create_impl((spec.state_dim,), spec.action_dim)
     rows = data[np.arange(BATCH_SIZE) % len(data)]
-    state, action, next_state, reward, not_terminated = (
-        torch.tensor(part, device=where) for part in _parts(spec, rows)
-    )
+    split = RowLayout(spec.state_dim, spec.action_dim).split(rows)
+    parts = Transitions(*(torch.tensor(part, device=where) for part in split))
     batch = TorchMiniBatch(
-        observations=state,
-        actions=action,
-        rewards=reward,
-        next_observations=next_state,
-        next_actions=action,
-        returns_to_go=torch.zeros_like(reward),
-        terminals=1 - not_terminated,
-        intervals=torch.ones_like(reward),
+        observations=parts.state,
+        actions=parts.action,
+        rewards=parts.reward,
+        next_observations=parts.next_state,
+        next_actions=parts.action,
+        returns_to_go=torch.zeros_like(parts.reward),
+        terminals=1 - parts.not_terminated,
+        intervals=torch.ones_like(parts.reward),
         device=where,
     )
     steps = count()
@@ -159,41 +153,41 @@ def _updated(
 
 class Peer(NamedTuple):
     name: str
-    module: str  # where it is, if it is installed
+    module: str  # that an installation provides
     updates: Callable[..., Callable[[], None]]
     make: Callable[..., Any]
 
 
 PEERS = {
-    "td3": Peer("stable-baselines3", "stable_baselines3", _trained, _td3),
-    "sac": Peer("stable-baselines3", "stable_baselines3", _trained, _sac),
-    "tqc": Peer("sb3-contrib", "sb3_contrib", _trained, _tqc),
-    "td3+bc": Peer("d3rlpy", "d3rlpy", _updated, _td3_bc),
-    "iql": Peer("d3rlpy", "d3rlpy", _updated, _iql),
-    "cql": Peer("d3rlpy", "d3rlpy", _updated, _cql),
+    "td3": Peer("stable-baselines3", "stable_baselines3", _sb3_updates, _td3),
+    "sac": Peer("stable-baselines3", "stable_baselines3", _sb3_updates, _sac),
+    "tqc": Peer("sb3-contrib", "sb3_contrib", _sb3_updates, _tqc),
+    "td3+bc": Peer("d3rlpy", "d3rlpy", _d3rlpy_updates, _td3_bc),
+    "iql": Peer("d3rlpy", "d3rlpy", _d3rlpy_updates, _iql),
+    "cql": Peer("d3rlpy", "d3rlpy", _d3rlpy_updates, _cql),
 }
 
 
 def peer(algorithm: str) -> str:
-    """The name of the peer that has this algorithm and is installed, or nothing."""
-    found = PEERS.get(algorithm)
-    return found.name if found and find_spec(found.module) else ""
+    """The installed library that has this algorithm; an empty string if there is none."""
+    known = PEERS.get(algorithm)
+    return known.name if known and find_spec(known.module) else ""
 
 
 def _import(module: str) -> None:
-    """Quietly, and so that what is measured beside it is compiled as without it."""
+    """Import a library without its output and without its change to PyTorch's compiler."""
     from torch._dynamo import config
 
     before = config.compiled_autograd
-    with redirect_stderr(io.StringIO()):  # all import gym, where it is, which says it is too old
+    with redirect_stderr(io.StringIO()):  # they import gym, if present, which warns about its age
         import_module(module)
-    config.compiled_autograd = before  # d3rlpy turns it on, where there is CUDA
+    config.compiled_autograd = before  # d3rlpy turns it on where there is CUDA
 
 
 def updates(
     algorithm: str, spec: TaskSpec, data: Float32, device: str, rounds: int
 ) -> Callable[[], None]:
-    """So many updates of the peer's, on these rows."""
-    found = PEERS[algorithm]
-    _import(found.module)
-    return found.updates(found.make, spec, data, device, rounds)
+    """Work of `rounds` updates of the other library, on these rows."""
+    known = PEERS[algorithm]
+    _import(known.module)
+    return known.updates(known.make, spec, data, device, rounds)

@@ -1,6 +1,6 @@
-"""A straightforward TD7 update, one seed, one network at a time: what `td7 bench` measures against.
+"""A straightforward TD7 update of one seed, which `td7 bench` compares with.
 
-The same equations and sizes as `td7.algorithms.td7`, the way such programs are usually written:
+It has the equations and sizes of `td7.algorithms.td7`, written the way such programs usually are:
 `torch.nn` modules, `torch.optim.Adam`, a cumulative sum over all priorities for every batch.
 """
 
@@ -75,7 +75,7 @@ class PlainTD7:
     ) -> None:
         self.config = config
         self.device = device
-        parts = torch.split(torch.from_numpy(rows).to(device), layout.splits, dim=1)
+        parts = layout.split(torch.from_numpy(rows).to(device))
         self.data = [part.contiguous() for part in parts]
         self.priority = torch.ones(len(rows), device=device)
         dims = (layout.state_dim, layout.action_dim, config.embedding_dim, config.hidden_dim)

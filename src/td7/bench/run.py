@@ -1,25 +1,29 @@
-"""`td7 bench`: updates and whole runs are timed, and what was measured is kept at once."""
+"""`td7 bench`: times updates and whole runs, and writes every result down at once."""
 
+import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.table import Table
 
 from td7.algorithms import algorithm
-from td7.bench import updates as updates_module
-from td7.bench.updates import PROCESSES, SAMPLING, Say, machine, table
-from td7.bench.whole_runs import end_to_end_table, whole_run
+from td7.bench import updates
+from td7.bench.updates import PROCESSES, SAMPLING, Say
+from td7.bench.whole_runs import whole_run, whole_run_table
 from td7.engine.engine import MODES
 from td7.errors import InputError, Stopped, one_of
 from td7.files import write_json, writing_to
 from td7.rollouts.registration import describe
+from td7.runs.record import versions
 from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine
-from td7.types import Task
+from td7.types import Task, TaskSpec
 
-NO_ENGINES = (SAMPLING, PROCESSES)  # named among them, but not `td7 train --engine`'s
+SPECIAL = (SAMPLING, PROCESSES)  # accepted here, but not by `td7 train --engine`
 
 
 def measure(
@@ -36,68 +40,98 @@ def measure(
     say: Say,
     show: Callable[[Table], None],
 ) -> Path:
-    """Every combination, in turns; a JSON file in `out` has the figures.
+    """Measure every combination in turns; a JSON file in `out` has the results.
 
-    With `steps`, runs of so many are timed, too. Raises `Stopped`, with the file, after a signal.
+    With `steps`, also time training runs of that many steps. After a signal, raise `Stopped` with
+    the file.
     """
     devices = [choose_device(device) for device in devices]
-    twice = [device for i, device in enumerate(devices) if device in devices[:i]]
-    if twice:
-        raise InputError(f"device {twice[0]} is given twice")
-    for engine in engines:
-        one_of("engine", engine, ("auto", *MODES, *NO_ENGINES))
-    if PROCESSES in engines and "cuda" in devices:
-        raise InputError("engine processes is for a CPU; a GPU has all seeds in one process")
-    chosen = {
-        device: [
-            e if e in NO_ENGINES else choose_engine(e, device, WORTH_COMPILING)
-            for e in engines or ("eager", "auto")
-        ]
-        for device in devices
-    }
+    chosen = _chosen_engines(engines, devices)
     names = [algorithm(name).name for name in algorithms]
-    specs = {task: describe(Task(task)) for task in tasks}  # bad names show before an hour is gone
+    specs = {task: describe(Task(task)) for task in tasks}  # bad names show before hours have gone
     for name in names:
         if steps and not algorithm(name).online:
-            raise InputError(f"steps={steps}: {name} learns from data and takes none; allowed: 0")
+            raise InputError(
+                f"steps={steps}: {name} learns from a dataset and takes no steps; allowed: 0"
+            )
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
     file = out / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     data: dict[str, Any] = {"machine": machine(devices), "results": [], "end_to_end": []}
+    options: dict[str, Any] = {"seeds": seeds, "rows": rows, "seconds": seconds, "say": say}
     for (task, spec), name in product(specs.items(), names):
-        results = [
-            result
-            for device in devices
-            for result in updates_module.measure(
-                name,
-                spec,
-                seeds=seeds,
-                engines=chosen[device],
-                rows=rows,
-                device=device,
-                seconds=seconds,
-                say=say,
-            )
-        ]
-        show(table(results, f"updates, sizes of {task}"))
+        results = _measure_updates(name, spec, chosen, options)
+        show(updates.table(results, f"updates, sizes of {task}"))
         data["results"] += [
             {"env": task, **vars(r), "seed_updates_per_second": r.seed_updates_per_second}
             for r in results
         ]
-        write_json(file, data)  # at once, as it may be stopped
+        write_json(file, data)  # at once, since the command may be stopped
     runs = []
     for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
-        named = chosen[device] if engines else chosen[device][-1:]  # the slow one takes hours
-        for engine in (e for e in named if e != SAMPLING):
+        # By default only the fast engine: the other one takes hours.
+        wanted = chosen[device] if engines else chosen[device][-1:]
+        for engine in (e for e in wanted if e != SAMPLING):
             try:
-                runs.append(whole_run(name, task, count, steps, device, engine, say))
+                run = whole_run(name, task, count, steps, device, engine, say)
             except Stopped as stop:
                 raise Stopped(stop.signum, file) from None
-            run = runs[-1]
-            data["end_to_end"].append(
-                {**vars(run), "seed_steps_per_second": run.seed_steps_per_second}
-            )
+            runs.append(run)
+            rate = run.seed_steps_per_second
+            data["end_to_end"].append({**vars(run), "seed_steps_per_second": rate})
             write_json(file, data)
     if runs:
-        show(end_to_end_table(runs, "training"))
+        show(whole_run_table(runs, "training"))
     return file
+
+
+def _chosen_engines(engines: Sequence[str], devices: Sequence[str]) -> dict[str, list[str]]:
+    """The engines to measure on each device; by default eager and the fast one."""
+    twice = [device for i, device in enumerate(devices) if device in devices[:i]]
+    if twice:
+        raise InputError(f"device {twice[0]} is given twice")
+    for engine in engines:
+        one_of("engine", engine, ("auto", *MODES, *SPECIAL))
+    if PROCESSES in engines and "cuda" in devices:
+        raise InputError("engine processes is for a CPU; a GPU trains all seeds in one process")
+    return {
+        device: [
+            e if e in SPECIAL else choose_engine(e, device, WORTH_COMPILING)
+            for e in engines or ("eager", "auto")
+        ]
+        for device in devices
+    }
+
+
+def _measure_updates(
+    name: str, spec: TaskSpec, engines: dict[str, list[str]], options: dict[str, Any]
+) -> list[updates.Result]:
+    return [
+        result
+        for device, chosen in engines.items()
+        for result in updates.measure(name, spec, engines=chosen, device=device, **options)
+    ]
+
+
+def machine(devices: Sequence[str]) -> dict[str, Any]:
+    """The hardware and software that the results depend on."""
+    record = {
+        "versions": versions(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "device": ",".join(devices),
+    }
+    if "cuda" in devices:
+        record["gpu"] = torch.cuda.get_device_name()
+    return record
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

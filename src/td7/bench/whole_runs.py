@@ -1,4 +1,4 @@
-"""Whole training runs, timed with everything in them."""
+"""Whole training runs, timed with everything that belongs to them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from rich.table import Table
 
 from td7.bench.updates import PROCESSES, Say
 from td7.training.hardware import choose_workers, fast_processes
-from td7.training.progress import Progress, QuietProgress, Status
+from td7.training.progress import QuietProgress, Status
 from td7.training.resolve import train_options
 from td7.training.start import start
 
 
 @dataclass(frozen=True)
-class EndToEnd:
-    """One real training run's speed, evaluation included."""
+class WholeRun:
+    """The speed of one real training run, evaluation included."""
 
     algorithm: str
     device: str
@@ -25,75 +25,37 @@ class EndToEnd:
     steps: int
     engine: str
     workers: int
-    seconds: float  # in all, compiling included
-    steady: float  # steps of all seeds a second, over the second half
+    seconds: float  # in total, compiling included
+    steady: float  # steps of all seeds per second, over the second half
 
     @property
     def seed_steps_per_second(self) -> float:
         return self.seeds * self.steps / self.seconds
 
 
-class _Watch(QuietProgress):
-    """When how many steps of all seeds were done."""
+class _Stopwatch(QuietProgress):
+    """Notes how many steps all seeds have made, and when."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[float, int]] = []
+        self.times: list[tuple[float, int]] = []
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
         del final
-        self.seen.append((time.perf_counter(), sum(m.steps for m in status().members)))
+        self.times.append((time.perf_counter(), sum(m.steps for m in status().members)))
 
-
-def end_to_end(
-    train: Callable[[Progress], object],
-    name: str,
-    device: str,
-    env: str,
-    *,
-    seeds: int,
-    steps: int,
-    engine: str,
-    workers: int,
-) -> EndToEnd:
-    """Times `train`, a run of so many steps."""
-    watch = _Watch()
-    begin = time.perf_counter()
-    train(watch)
-    end = time.perf_counter()
-    half = next((t, n) for t, n in watch.seen if n >= seeds * steps / 2)
-    last = next((t, n) for t, n in watch.seen if n >= seeds * steps)
-    steady = (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
-    return EndToEnd(name, device, env, seeds, steps, engine, workers, end - begin, steady)
-
-
-def end_to_end_table(results: Sequence[EndToEnd], title: str) -> Table:
-    shown = Table(title=title, title_justify="left")
-    for column in ("algorithm", "device", "task", "engine"):
-        shown.add_column(column)
-    for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
-        shown.add_column(column, justify="right")
-    for r in results:
-        shown.add_row(
-            r.algorithm,
-            r.device,
-            r.env,
-            r.engine,
-            str(r.seeds),
-            f"{r.steps:,}",
-            str(r.workers),
-            f"{r.seconds:.1f}",
-            f"{r.seed_steps_per_second:,.0f}",
-            f"{r.steady:,.0f}",
-        )
-    return shown
+    def rate_of_second_half(self, steps: int) -> float:
+        """Steps per second from half of `steps` on."""
+        half = next((t, n) for t, n in self.times if n >= steps / 2)
+        last = next((t, n) for t, n in self.times if n >= steps)
+        return (last[1] - half[1]) / max(last[0] - half[0], 1e-9)
 
 
 def whole_run(
     name: str, env: str, seeds: int, steps: int, device: str, engine: str, say: Say
-) -> EndToEnd:
-    """A run as `td7 train` makes it, but for a short random phase, timed and thrown away."""
+) -> WholeRun:
+    """Time a run as `td7 train` makes it, but with a short random phase, and delete its folder."""
     say(f"{name} on {env}, {engine}, {seeds} seed(s): training {steps:,} steps")
-    is_divided = engine == PROCESSES
+    has_processes = engine == PROCESSES
     with TemporaryDirectory() as folder:
         options = train_options(
             {
@@ -102,19 +64,39 @@ def whole_run(
                 "seeds": range(seeds),
                 "steps": steps,
                 "device": device,
-                "engine": "compiled" if is_divided else engine,
-                "processes": fast_processes(seeds) if is_divided else 1,
+                "engine": "compiled" if has_processes else engine,
+                "processes": fast_processes(seeds) if has_processes else 1,
                 "out": f"{folder}/run",
                 "set": {"random_steps": min(1_000, steps // 4)},
             }
         )
-        return end_to_end(
-            lambda shown: start(options, shown),
-            name,
-            device,
-            env,
-            seeds=seeds,
-            steps=steps,
-            engine=engine,
-            workers=choose_workers(options.workers, device, seeds),
+        stopwatch = _Stopwatch()
+        begin = time.perf_counter()
+        start(options, stopwatch)
+        seconds = time.perf_counter() - begin
+    workers = choose_workers(options.workers, device, seeds)
+    steady = stopwatch.rate_of_second_half(seeds * steps)
+    return WholeRun(name, device, env, seeds, steps, engine, workers, seconds, steady)
+
+
+def whole_run_table(runs: Sequence[WholeRun], title: str) -> Table:
+    """The runs for a terminal."""
+    table = Table(title=title, title_justify="left")
+    for column in ("algorithm", "device", "task", "engine"):
+        table.add_column(column)
+    for column in ("seeds", "steps", "workers", "seconds", "seed-steps/s", "second half"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        table.add_row(
+            run.algorithm,
+            run.device,
+            run.env,
+            run.engine,
+            str(run.seeds),
+            f"{run.steps:,}",
+            str(run.workers),
+            f"{run.seconds:.1f}",
+            f"{run.seed_steps_per_second:,.0f}",
+            f"{run.steady:,.0f}",
         )
+    return table

@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from td7.bench.run import measure
-    from td7.configs import number
+    from td7.configs import parse_number
     from td7.errors import Stopped
 
     try:
@@ -41,10 +41,12 @@ def run(options: argparse.Namespace) -> int:
             options.env.split(","),
             options.device.split(","),
             () if options.engines == "auto" else options.engines.split(","),
-            seeds=[number("seeds", word, int, at_least=1) for word in options.seeds.split(",")],
-            rows=[number("rows", word, int, at_least=1) for word in options.rows.split(",")],
-            seconds=number("seconds", options.seconds, float, above=0),
-            steps=number("steps", options.steps, int, at_least=0),
+            seeds=[
+                parse_number("seeds", word, int, at_least=1) for word in options.seeds.split(",")
+            ],
+            rows=[parse_number("rows", word, int, at_least=1) for word in options.rows.split(",")],
+            seconds=parse_number("seconds", options.seconds, float, above=0),
+            steps=parse_number("steps", options.steps, int, at_least=0),
             out=Path(options.out),
             say=lambda text: print(text, file=sys.stderr, flush=True),
             show=new_console().print,

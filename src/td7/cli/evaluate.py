@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from td7.cli.terminal import returns
     from td7.configs import parse
     from td7.report.result import data_origin
-    from td7.runs.record import folder_of, read_config
+    from td7.runs.record import RunRecord, run_and_step
 
     episodes = evaluate(
         options.dir,
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         video=options.video,
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    given = read_config(folder_of(Path(options.dir))[0]).get("dataset")
+    given = RunRecord.read(run_and_step(Path(options.dir))[0]).dataset
     new_console().print(returns(episodes, data_origin(given)[1] if given else ""))
     if options.video:
         print(f"video: {options.video}")

@@ -73,9 +73,9 @@ def _list_algorithms(name: str | None) -> None:
 
 
 def _list_tasks() -> None:
-    from td7.rollouts.registration import tasks
+    from td7.rollouts.registration import mujoco_tasks
     from td7.types import PAPER_TASKS
 
-    for task in tasks():
+    for task in mujoco_tasks():
         print(f"{task:28}{'in the paper' if task in PAPER_TASKS else ''}".rstrip())
     print("and any Gymnasium task with a Box state and a Box action, as Id-v0 or module:Id-v0")

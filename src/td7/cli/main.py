@@ -119,14 +119,14 @@ def _carried_out(options: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     if not hasattr(options, "modules"):
         return command(options)
-    from td7.processes import EndOfScript, reading_script
+    from td7.processes import StopScriptImport, script_import
     from td7.rollouts.registration import register_from
 
     for module in options.modules:
         try:
-            with reading_script():
+            with script_import():
                 register_from(module, "--import")
-        except EndOfScript:
+        except StopScriptImport:
             problem = "uses td7 when it is imported: put that under `if __name__ == '__main__':`"
             raise InputError(f"--import: module {module!r} {problem}") from None
     try:

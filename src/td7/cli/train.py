@@ -76,16 +76,17 @@ def finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
     from td7.report.curves import learning_curve
     from td7.report.result import data_origin
     from td7.rollouts.registration import can_draw
-    from td7.types import Task
+    from td7.runs.record import RunRecord
 
     try:
         run = run_it()
     except Stopped as stop:
         return failed(f"{stop}; `td7 resume {stop.path}` goes on exactly", 128 + stop.signum)
     picture = run.path / "learning_curve.png"
-    task, given = run.config["task"]["id"], run.config["dataset"]
-    where = Path(given["source"]).stem if given else task
-    title = f"{run.config['algorithm']} on {where}"
+    record = RunRecord.read(run.path)
+    task, given = record.task.id, record.dataset
+    where = Path(given.source).stem if given else task
+    title = f"{record.algorithm} on {where}"
     counted = "updates" if given else "environment steps"
     learning_curve(run.evaluations, title, counted).savefig(picture, dpi=150)
     if not quiet:
@@ -93,7 +94,7 @@ def finish_training(run_it: Callable[[], Any], *, quiet: bool) -> int:
         names = {"scored": task, "data": data_origin(given)[1], "step": "update"} if given else {}
         console.print(summary(run.evaluations, **names))
         shown = {"learning curve": str(picture), "all files": str(run.path)}
-        if can_draw(Task(task, run.config["task"]["kwargs"])):
+        if can_draw(record.task):
             shown["watch it"] = f"td7 evaluate {run.path} --video {run.path / 'video.mp4'}"
         for label, path in shown.items():
             console.print(f"{label:15} {path}", highlight=False, soft_wrap=True, markup=False)

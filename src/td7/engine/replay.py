@@ -156,7 +156,7 @@ class Replay:
     def batch(self, indices: Tensor) -> Batch:
         """The rows at indices [S, B]."""
         rows = self.rows[self._member, indices].to(self.dtype)
-        return Batch(*torch.split(rows, self.layout.splits, dim=-1))
+        return self.layout.split(rows)
 
     def set_priorities(self, indices: Tensor, priorities: Tensor, active: Tensor | None) -> None:
         """New priorities [S, B] of the active members' rows; of equal rows the last counts."""

@@ -1,8 +1,8 @@
-"""Adam over stacked members: PyTorch's counts steps per tensor, here each member has its own."""
+"""Adam for stacked members: every member has its own step count; PyTorch's has one per tensor."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,13 +19,14 @@ from td7.networks.stacked import (
 )
 from td7.seeding import Stream, generator
 
-Results = tuple[Any, ...]  # a loss [S], then whatever else: tensors, or dictionaries of them
-Gradients = Callable[[], Parameters]  # of a loss that is known already; to be asked for once
+# What a loss returns besides its value: a tensor, a NamedTuple or a dictionary of tensors, or None.
+Aux = TypeVar("Aux")
+Loss = Callable[[Parameters], tuple[Tensor, Aux]]  # the loss of every member, [S], and its aux
+Backward = Callable[[], Parameters]  # the gradients of a loss; call it once
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
 
-
-Schedule = Callable[[Tensor], Tensor]  # what a rate is multiplied by, of the steps before: [S, 1]
+Schedule = Callable[[Tensor], Tensor]  # steps taken so far [S, 1] -> factor on the learning rate
 
 
 def constant(steps: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ def constant(steps: Tensor) -> Tensor:
 
 
 def cosine(total: int) -> Schedule:
-    """(1 + cos(pi t / T)) / 2 for the step that t others came before; 0 from T on."""
+    """(1 + cos(pi t / T)) / 2 after t steps; 0 from t = T on."""
     return lambda steps: 0.5 * (1 + torch.cos(math.pi * (steps / total).clamp(max=1)))
 
 
@@ -51,8 +52,8 @@ class ParameterGroup:
         self.second = torch.zeros_like(flat)
         # float64: 1 - 0.999^t loses half its digits in float32 for small t.
         self.count = torch.zeros(len(flat), 1, dtype=torch.float64, device=flat.device)
-        # The next step's factors, made one step ahead: a compiler would else compute these powers
-        # for every single parameter.
+        # The next step's factors, computed one step ahead: otherwise a compiler would compute these
+        # powers once per parameter.
         self._step_size = torch.empty(len(flat), 1, dtype=flat.dtype, device=flat.device)
         self._root_correction = torch.empty_like(self._step_size)
         self._look_ahead(None)
@@ -78,34 +79,34 @@ class ParameterGroup:
         assign(self._step_size, rate / (1 - BETA1**count), active)
         assign(self._root_correction, (1 - BETA2**count).sqrt(), active)
 
-    def descend(self, loss: Callable[[Parameters], Results], active: Tensor | None) -> Results:
-        """One Adam step of the active members on `loss(...)[0]` [S]; gives back all of it."""
-        results, gradients = self.begin(loss)
-        self.step(gradients(), active)
-        return results
+    def descend(self, loss: Loss[Aux], active: Tensor | None) -> tuple[Tensor, Aux]:
+        """Take one Adam step of the active members; return the loss [S] and its aux."""
+        value, aux, backward = self.forward(loss)
+        self.step(backward(), active)
+        return value, aux
 
-    def begin(self, loss: Callable[[Parameters], Results]) -> tuple[Results, Gradients]:
-        """What `loss` gives, and its gradients for `step`: `descend` in two halves."""
-        return _differentiated(loss, self.parameters)
+    def forward(self, loss: Loss[Aux]) -> tuple[Tensor, Aux, Backward]:
+        """Return the loss [S], its aux and the backward pass, whose gradients `step` takes."""
+        return _forward(loss, self.parameters)
 
     def step(self, gradients: Parameters, active: Tensor | None) -> None:
-        """m, v <- moments; theta <- theta - rate * m^ / (sqrt(v^) + eps), ^ corrects the bias."""
-        # By heads: shaped otherwise, compiled gradients would be copied before they are read.
+        """theta <- theta - rate m^ / (sqrt(v^) + eps), m^ and v^ the bias-corrected moments."""
+        # One row per head: in another shape, compiled gradients would be copied before being read.
         gradient = flattened_heads(self.layout, gradients)
 
         def by_heads(x: Tensor) -> Tensor:
             return x.repeat_interleave(self.layout.heads, dim=0)
 
-        olds = (self.flat, self.first, self.second)
-        old_flat, old_first, old_second = (old.view(gradient.shape) for old in olds)
+        tensors = (self.flat, self.first, self.second)
+        old_flat, old_first, old_second = (tensor.view(gradient.shape) for tensor in tensors)
         first = torch.lerp(old_first, gradient, 1 - BETA1)
         second = (BETA2 * old_second).addcmul_(gradient, gradient, value=1 - BETA2)
         denominator = second.sqrt().div_(by_heads(self._root_correction)).add_(EPSILON)
         flat = old_flat - by_heads(self._step_size) * first / denominator
-        whose = None if active is None else by_heads(active)
-        assign(old_first, first, whose)
-        assign(old_second, second, whose)
-        assign(old_flat, flat, whose)
+        mask = None if active is None else by_heads(active)
+        assign(old_first, first, mask)
+        assign(old_second, second, mask)
+        assign(old_flat, flat, mask)
         assign(self.count, self.count + 1, active)
         self._look_ahead(active)
 
@@ -121,53 +122,49 @@ def parameter_group(
     start: Start = default_start,
     schedule: Schedule = constant,
 ) -> ParameterGroup:
-    """A network group as it begins, each member from its own random stream of that group."""
+    """Initialise a network group, each member from its own random stream of that group."""
     generators = [generator(seed, Stream.PARAMETERS, group) for seed in seeds]
     flat = torch.from_numpy(initial(layout, generators, start))
     return ParameterGroup(layout, flat.to(device, dtype), learning_rate, schedule)
 
 
 def states(**groups: ParameterGroup) -> dict[str, Tensor]:
-    """The tensors of all groups, as GROUP.NAME."""
+    """The tensors of all groups, named GROUP.NAME."""
     return {f"{name}.{k}": v for name, group in groups.items() for k, v in group.state().items()}
 
 
 def descend_together(
-    groups: Sequence[ParameterGroup],
-    loss: Callable[[Parameters], Results],
-    active: Tensor | None,
-) -> Results:
-    """As `ParameterGroup.descend`, of groups whose parameters have other names, on one loss."""
+    groups: Sequence[ParameterGroup], loss: Loss[Aux], active: Tensor | None
+) -> tuple[Tensor, Aux]:
+    """As `ParameterGroup.descend`, for several groups with one loss; parameter names differ."""
     parameters = {name: tensor for group in groups for name, tensor in group.parameters.items()}
-    results, gradients = _differentiated(loss, parameters)
-    found = gradients()
+    value, aux, backward = _forward(loss, parameters)
+    gradients = backward()
     for group in groups:
-        group.step(found, active)
-    return results
+        group.step(gradients, active)
+    return value, aux
 
 
-def _differentiated(
-    loss: Callable[[Parameters], Results], parameters: Parameters
-) -> tuple[Results, Gradients]:
-    """All that `loss` gives, and the gradient of `loss(...)[0]`, summed over members.
+def _forward(loss: Loss[Aux], parameters: Parameters) -> tuple[Tensor, Aux, Backward]:
+    """The loss [S], its aux, and the backward pass of the loss summed over members.
 
-    Members share no parameter, so the gradient of the sum is each member's own.
+    Members share no parameter, so the gradient of the sum is each member's own gradient.
     """
     tracked = {name: _tracked(tensor) for name, tensor in parameters.items()}
     with torch.enable_grad():
-        results = loss(tracked)
-        total = results[0].sum()
+        value, aux = loss(tracked)
+        total = value.sum()
 
     def backward() -> Parameters:
-        # A batch norm's running mean and variance are not trained: their gradient is 0.
-        found = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
-        return dict(zip(tracked, found, strict=True))
+        # The loss does not reach a batch norm's running mean and variance: their gradient is 0.
+        gradients = torch.autograd.grad(total, list(tracked.values()), materialize_grads=True)
+        return dict(zip(tracked, gradients, strict=True))
 
-    return tuple(map(detached, results)), backward
+    return value.detach(), detached(aux), backward
 
 
 def _tracked(tensor: Tensor) -> Tensor:
-    """The tensor as a variable to differentiate by."""
+    """The tensor as a variable that a loss is differentiated by."""
     if not torch.compiler.is_compiling():
         return tensor.detach().requires_grad_()
     with torch.enable_grad():
@@ -175,12 +172,12 @@ def _tracked(tensor: Tensor) -> Tensor:
     return tracked
 
 
-# What is compiled cannot have a tensor require a gradient, unless another one already does.
+# In a compiled function a tensor can only require a gradient if another one already does.
 TAPE = torch.zeros((), requires_grad=True)
 
 
 class _Tracked(torch.autograd.Function):
-    """A tensor as it is, as if it depended on the tape, which it does not."""
+    """The identity, recorded as if the tensor depended on the tape."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, tape: Tensor) -> Tensor:
@@ -193,10 +190,18 @@ class _Tracked(torch.autograd.Function):
         return None, None
 
 
-def detached(result: Any) -> Any:
-    """Tensors, and dictionaries and tuples of them, without their gradients."""
-    if isinstance(result, dict):
-        return {name: detached(value) for name, value in result.items()}
-    if isinstance(result, tuple):
-        return tuple(map(detached, result))
-    return result.detach()
+def detached(aux: Aux) -> Aux:
+    """The aux of a loss, its tensors without their gradients."""
+    values: Aux = _detached(aux)
+    return values
+
+
+def _detached(aux: Any) -> Any:
+    if aux is None:
+        return None
+    if isinstance(aux, dict):
+        return {name: _detached(value) for name, value in aux.items()}
+    if isinstance(aux, tuple):
+        values = [_detached(value) for value in aux]
+        return type(aux)(*values) if hasattr(aux, "_fields") else tuple(values)
+    return aux.detach()

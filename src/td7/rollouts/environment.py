@@ -1,7 +1,4 @@
-"""Task id → environment, with flat states, actions in [-1, 1], and terminated ≠ truncated.
-
-No torch here: worker processes import this module.
-"""
+"""A Gymnasium environment with flat states, actions in [-1, 1], and terminated ≠ truncated."""
 
 import os
 import traceback
@@ -21,7 +18,7 @@ from td7.types import AnyFloat, Float64, Task, TaskSpec
 
 
 class Step(NamedTuple):
-    """What one action led to. An end on the last step of the time limit is both flags at once."""
+    """The result of one action. Both flags are set if the task ends exactly at its time limit."""
 
     state: AnyFloat
     reward: float
@@ -32,18 +29,18 @@ class Step(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ActionMap:
-    """One affine map per dimension between [-1, 1] and a task's own bounds [low, high]."""
+    """One affine map per dimension between [-1, 1] and the task's own bounds [low, high]."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
     def to_task(self, action: ArrayLike) -> Float64:
-        """The task's action, within its bounds, for one in [-1, 1]; [..., dimensions] both."""
+        """Map an action in [-1, 1] to the task's bounds; both are [..., dimensions]."""
         task_action = self._middle + self._half_width * np.asarray(action, np.float64)
         return np.minimum(np.maximum(task_action, self._low), self._high)
 
     def to_unit(self, action: ArrayLike) -> Float64:
-        """The action in [-1, 1] for the task's own; [..., dimensions] both."""
+        """Map the task's action to [-1, 1]; both are [..., dimensions]."""
         unit_action = (np.asarray(action, np.float64) - self._middle) / self._half_width
         return np.minimum(np.maximum(unit_action, -1.0), 1.0)
 
@@ -90,16 +87,16 @@ class Environment:
         self._action_dtype = np.dtype(actions.dtype)
 
     def reset(self, seed: int) -> AnyFloat:
-        """The first state, [state_dim], of the episode that belongs to this seed."""
+        """Begin the episode of this seed and return its first state, [state_dim]."""
         observation, _ = self.env.reset(seed=int(seed))
         return self._state(observation)
 
     def step(self, action: AnyFloat) -> Step:
-        """What follows an action in [-1, 1], [action_dim]."""
+        """Take an action in [-1, 1], [action_dim]."""
         if np.shape(action) != (self.spec.action_dim,):
             raise RunError(
-                f"{self.spec.task.id}: an action has {self.spec.action_dim} numbers, "
-                f"not the shape {np.shape(action)}"
+                f"{self.spec.task.id}: an action must have the shape ({self.spec.action_dim},), "
+                f"not {np.shape(action)}"
             )
         task_action = self.action_map.to_task(action)
         if self._action_dtype.kind != "f":
@@ -110,17 +107,20 @@ class Environment:
         return Step(self._state(observation), float(reward), bool(terminated), bool(truncated))
 
     def render(self) -> NDArray[np.uint8]:
-        """The current frame, [height, width, 3]."""
+        """Return the current frame, [height, width, 3]."""
         if self.env.render_mode != "rgb_array":
-            raise RunError(f"{self.spec.task.id}: made without render=True, so it has no frames")
+            raise RunError(
+                f"{self.spec.task.id}: it was made without render=True, so it has no frames"
+            )
         try:
-            drawn: Any = self.env.render()
-            frame = np.asarray(() if drawn is None else drawn, np.uint8)
-        except Exception as error:  # whatever the task's graphics library raises
+            image: Any = self.env.render()
+            frame = np.asarray(() if image is None else image, np.uint8)
+        except Exception as error:  # a graphics library may raise anything
             problem = f"its render() raised {type(error).__name__}"
-            if _from_mujoco(error):
-                given = f"with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
-                problem = f"no frame {given} (without a screen, MUJOCO_GL=egl or MUJOCO_GL=osmesa)"
+            if _is_from_mujoco(error):
+                backend = f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
+                remedy = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+                problem = f"no frame with {backend} ({remedy})"
             raise RunError(f"{self.spec.task.id}: {problem}: {one_line(error)}") from error
         if frame.ndim != 3 or not frame.size:
             raise RunError(f"{self.spec.task.id}: its render() gave no frame [height, width, 3]")
@@ -134,25 +134,25 @@ class Environment:
         if array.shape != self.spec.state_shape:
             raise EnvironmentFault(
                 f"{self.spec.task.id}: an observation has the shape {array.shape}, "
-                f"its observation space {self.spec.state_shape}"
+                f"not the shape of the observation space {self.spec.state_shape}"
             )
-        # A copy, always: a task may go on writing to the array it gave.
+        # Always a copy: a task may reuse the array that it returned.
         return array.astype(self._state_dtype).reshape(-1)
 
 
 def _box(task: Task, kind: str, env: gymnasium.Env[Any, Any]) -> Box:
-    """The environment's space of this kind, which must be a Box."""
+    """Return the environment's observation or action space, which must be a Box."""
     space = getattr(env, f"{kind}_space", None)
     if not isinstance(space, Box):
-        given = type(space).__name__
+        name = type(space).__name__
         hint = (
             " (gymnasium.wrappers.FlattenObservation makes one)"
-            if (given, kind) == ("Dict", "observation")
+            if (name, kind) == ("Dict", "observation")
             else ""
         )
-        raise InputError(f"task {task.id!r} has a {given} {kind} space; allowed: a Box{hint}")
+        raise InputError(f"task {task.id!r} has a {name} {kind} space; allowed: a Box{hint}")
     if 0 in space.shape:
-        raise InputError(f"task {task.id!r} has an {kind} of no numbers, {space.shape}")
+        raise InputError(f"task {task.id!r} has an empty {kind} space, of shape {space.shape}")
     return space
 
 
@@ -161,7 +161,7 @@ def _check_bounds(task: Task, low: tuple[float, ...], high: tuple[float, ...]) -
         if not np.isfinite(bounds).all():
             problem = "not finite"
         elif bounds[0] == bounds[1]:
-            problem = "one point"
+            problem = "equal"
         else:
             continue
         raise InputError(
@@ -170,8 +170,8 @@ def _check_bounds(task: Task, low: tuple[float, ...], high: tuple[float, ...]) -
         )
 
 
-def _from_mujoco(error: Exception) -> bool:
-    """Whether it was raised where MuJoCo draws, which is where MUJOCO_GL matters."""
+def _is_from_mujoco(error: Exception) -> bool:
+    """Whether the code that raised is MuJoCo's, where MUJOCO_GL matters."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     modules = (str(frame.f_globals.get("__name__")).split(".") for frame in frames)
     return any({"mujoco", "dm_control"} & set(module) for module in modules)
@@ -179,10 +179,10 @@ def _from_mujoco(error: Exception) -> bool:
 
 @contextmanager
 def environment_faults(where: str) -> Iterator[None]:
-    """Whatever an environment raises, as one line that says where, with the traceback beside it.
+    """Turn what an environment raises into an EnvironmentFault with the place and the traceback.
 
-    `sys.exit` is no better a way to end someone else's run; only KeyboardInterrupt and
-    `collection.Abandoned` are not the environment's.
+    That includes `sys.exit`. Only KeyboardInterrupt and `pool.AbandonTask` are not the
+    environment's.
     """
     try:
         yield

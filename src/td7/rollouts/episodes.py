@@ -1,7 +1,7 @@
-"""An episode or an evaluation as a pure task: weights in, transitions or returns out.
+"""Episodes and evaluations as pure tasks: weights in, transitions or returns out.
 
-A task's result depends on the task alone, so it does not matter which process runs it, when,
-or how often.
+A task's result depends on the task alone, so it does not matter which process runs it, when, or how
+often.
 """
 
 import time
@@ -12,7 +12,7 @@ import numpy as np
 from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.environment import Environment, environment_faults
-from td7.rollouts.evaluation import beginning, check_finite, evaluate
+from td7.rollouts.evaluation import check_finite, evaluate, first_steps
 from td7.rollouts.registration import make
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
@@ -20,12 +20,12 @@ from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayo
 
 @dataclass(frozen=True)
 class EpisodeTask:
-    """Play training episode `episode` of `seed`, at most `limit` steps of it."""
+    """Training episode `episode` of `seed`, at most `limit` steps of it."""
 
     seed: int
     episode: int
     limit: int
-    policy: AnyFloat | None  # flat weights; None plays uniformly random actions
+    policy: AnyFloat | None  # flat weights; None means uniformly random actions
     exploration: Exploration
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class EpisodeTask:
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """Play the evaluation of `seed` due at time step `step`."""
+    """The evaluation of `seed` that is due at time step `step`."""
 
     seed: int
     step: int
@@ -46,33 +46,33 @@ class EvaluationTask:
 
 
 @dataclass(frozen=True)
-class EpisodeDone:
+class EpisodeResult:
     task: EpisodeTask
     episode: Episode
     seconds: float
 
 
 @dataclass(frozen=True)
-class EvaluationDone:
+class EvaluationResult:
     task: EvaluationTask
     episodes: tuple[EvaluationEpisode, ...]
     seconds: float
-    repeats: bool  # whether episodes follow from their reset seed and actions alone
+    is_reproducible: bool  # whether episodes depend on their reset seed and actions alone
 
 
 AnyTask = EpisodeTask | EvaluationTask
-Done = EpisodeDone | EvaluationDone
+TaskResult = EpisodeResult | EvaluationResult
 
 
 class Player:
-    """Runs tasks: one environment for training episodes, another for evaluation."""
+    """Runs tasks, with one environment for training episodes and another for evaluations."""
 
     def __init__(self, task: Task, network: Network) -> None:
         self._task = task
         self._network = network
         self._environments: dict[type, Environment] = {}
 
-    def run(self, task: AnyTask) -> Done:
+    def run(self, task: AnyTask) -> TaskResult:
         environment = self._environments.get(type(task))
         if environment is None:
             environment = self._environments[type(task)] = make(self._task)
@@ -81,20 +81,20 @@ class Player:
             if isinstance(task, EvaluationTask):
                 return self._evaluate(environment, task, begin)
             episode = play(environment, self._network, task)
-            return EpisodeDone(task, episode, time.perf_counter() - begin)
+            return EpisodeResult(task, episode, time.perf_counter() - begin)
 
     def _evaluate(
         self, environment: Environment, task: EvaluationTask, begin: float
-    ) -> EvaluationDone:
-        """And, the first time, whether an episode is the same again after others."""
+    ) -> EvaluationResult:
+        """Evaluate and, at step 0, check that an episode is the same before and after others."""
         actor = Actor(self._network, task.policy)
         is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
-        before = beginning(environment, actor, seed) if is_first else []
+        before = first_steps(environment, actor, seed) if is_first else []
         returns = tuple(
             evaluate(environment, actor, seed=task.seed, step=task.step, episodes=task.episodes)
         )
-        repeats = not is_first or beginning(environment, actor, seed) == before
-        return EvaluationDone(task, returns, time.perf_counter() - begin, repeats)
+        is_reproducible = not is_first or first_steps(environment, actor, seed) == before
+        return EvaluationResult(task, returns, time.perf_counter() - begin, is_reproducible)
 
     def close(self) -> None:
         for environment in self._environments.values():
@@ -102,7 +102,7 @@ class Player:
 
 
 def play(environment: Environment, network: Network, task: EpisodeTask) -> Episode:
-    """One training episode; it depends only on (policy, seed, episode)."""
+    """Play a training episode, which depends only on (policy, seed, episode)."""
     actor = None if task.policy is None else Actor(network, task.policy)
     spec = environment.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -120,7 +120,7 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
         else:
             noise = random.standard_normal(spec.action_dim)
             action = actor.explore(state, noise, task.exploration)
-        # The row holds the action as the learner sees it, so the environment is given the same.
+        # The learner sees the action as float32, so the environment gets the same numbers.
         action = action.astype(np.float32)
         next_state, reward, terminated, truncated = environment.step(action)
         check_finite(next_state, reward, f"{task}, step {len(rows) + 1}")

@@ -1,4 +1,4 @@
-"""Returns of a policy, entirely apart from training: own environment, own random stream."""
+"""Returns of a policy, independent of training: own environment, own random stream."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,35 +9,36 @@ from td7.rollouts.environment import Environment
 from td7.seeding import Stream, derived_seed
 from td7.types import AnyFloat, EvaluationEpisode
 
-LONGEST = 100_000  # steps of an evaluation episode of a task without a time limit
-BEGINNING = 25  # steps of an episode that tell whether it is the same again
+MAX_STEPS = 100_000  # per evaluation episode of a task without a time limit
+COMPARED_STEPS = 25  # per episode, to see whether it is reproducible
 
 Policy = Callable[[AnyFloat], AnyFloat]
 
 
 def check_finite(state: AnyFloat, reward: float, where: str) -> None:
+    """Raise an EnvironmentFault for an infinite or NaN state or reward."""
     if not np.isfinite(state).all():
         dimension = int(np.flatnonzero(~np.isfinite(state))[0])
         raise EnvironmentFault(
-            f"{where}: the environment gave a non-finite observation (dim {dimension})"
+            f"{where}: the environment returned a non-finite observation (dimension {dimension})"
         )
     if not np.isfinite(reward):
-        raise EnvironmentFault(f"{where}: the environment gave a non-finite reward ({reward})")
+        raise EnvironmentFault(f"{where}: the environment returned a non-finite reward ({reward})")
 
 
-def beginning(environment: Environment, policy: Policy, seed: int) -> list[str]:
-    """The first steps of an episode in words, to compare: a NaN is the same as another."""
+def first_steps(environment: Environment, policy: Policy, seed: int) -> list[str]:
+    """Return the first steps of an episode as text, in which one NaN equals another."""
     state = environment.reset(seed)
-    seen = [repr(state.tolist())]
-    for _ in range(BEGINNING):
-        if not np.isfinite(state).all():  # nothing to act on; who evaluates it says so
+    steps = [repr(state.tolist())]
+    for _ in range(COMPARED_STEPS):
+        if not np.isfinite(state).all():  # no state to act on; `evaluate` raises for it
             break
         state, *rest = environment.step(policy(state))
-        seen.append(repr((state.tolist(), *rest)))
+        steps.append(repr((state.tolist(), *rest)))
         _, terminated, truncated = rest
         if terminated or truncated:
             break
-    return seen
+    return steps
 
 
 def evaluate(
@@ -49,7 +50,7 @@ def evaluate(
     episodes: int,
     on_frame: Callable[[], None] | None = None,
 ) -> Iterator[EvaluationEpisode]:
-    """Undiscounted returns; episode i depends only on (policy, seed, step, i)."""
+    """Yield undiscounted returns; episode i depends only on (policy, seed, step, i)."""
     for i in range(episodes):
         where = f"seed {seed}, evaluation at step {step}, episode {i}"
         state = environment.reset(derived_seed(seed, Stream.EVALUATION_RESET, step, i))
@@ -61,10 +62,10 @@ def evaluate(
             state, reward, terminated, truncated = environment.step(policy(state))
             length += 1
             check_finite(state, reward, f"{where}, step {length}")
-            if length >= LONGEST and environment.spec.time_limit is None:
+            if length >= MAX_STEPS and environment.spec.time_limit is None:
                 raise EnvironmentFault(
-                    f"{where}: no end after {length:,} steps; a task without a time limit can be "
-                    "given one, in a run of its own: --env-kwargs max_episode_steps=1000"
+                    f"{where}: the episode has not ended after {length:,} steps; give the task a "
+                    "time limit in a new run: --env-kwargs max_episode_steps=1000"
                 )
             total += reward
             ended = terminated or truncated

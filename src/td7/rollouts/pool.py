@@ -1,7 +1,6 @@
-"""Episodes and evaluations as pure tasks: weights in, transitions or returns out.
+"""Who runs the tasks: this process, or a pool of worker processes.
 
-A task's result depends on nothing but the task, so it does not matter which process runs it, when,
-or how often: a task lost in a crash is simply given again.
+A task's result depends on the task alone, so a task that is lost in a crash is simply run again.
 """
 
 from collections import deque
@@ -14,21 +13,21 @@ from typing import Protocol
 from td7.errors import InputError, RunError
 from td7.networks.description import Network
 from td7.processes import Script, Worker, end_workers, start_workers, worker_death
-from td7.rollouts.episodes import AnyTask, Done, EpisodeTask, EvaluationTask, Player
-from td7.rollouts.registration import make_known
+from td7.rollouts.episodes import AnyTask, EpisodeTask, EvaluationTask, Player, TaskResult
+from td7.rollouts.registration import register_in_worker
 from td7.types import Task
 
 
 class Executor(Protocol):
-    """Takes tasks, gives results back in any order."""
+    """Runs tasks; results come back in any order."""
 
     def submit(self, task: AnyTask) -> None: ...
 
-    def completed(self, *, block: bool) -> list[Done]:
-        """Results that are ready; with `block`, at least one unless a timeout passes first.
+    def completed(self, *, block: bool) -> list[TaskResult]:
+        """Return the results that are ready; with `block`, wait for one until a timeout passes.
 
-        What an environment raises comes from here, in a call of its own: no result is lost with
-        it, and its task stays among those pending.
+        Raises what an environment raised, in a call that returns no results, so that none is lost;
+        the task that failed stays pending.
         """
         ...
 
@@ -36,18 +35,18 @@ class Executor(Protocol):
     def pending(self) -> tuple[AnyTask, ...]: ...
 
     def abandon(self) -> None:
-        """For signal handlers: gives up the task that this thread is running, if any."""
+        """Give up the task that this thread is running, if any; signal handlers call this."""
         ...
 
     def close(self) -> None: ...
 
 
-class Abandoned(BaseException):
+class AbandonTask(BaseException):
     """Ends a task from within a signal handler; no environment's `except Exception` stops it."""
 
 
 class InProcess:
-    """Runs a task where it stands: one at each call of `completed`."""
+    """Runs tasks in this process, one per call of `completed`."""
 
     def __init__(self, task: Task, network: Network) -> None:
         self._player = Player(task, network)
@@ -57,19 +56,19 @@ class InProcess:
     def submit(self, task: AnyTask) -> None:
         self._queue.append(task)
 
-    def completed(self, *, block: bool) -> list[Done]:
-        del block  # a task that waits is run at once either way
+    def completed(self, *, block: bool) -> list[TaskResult]:
+        del block  # a queued task runs at once either way
         if not self._queue:
             return []
         try:
             self._is_playing = True
-            done = self._player.run(self._queue[0])
-        except Abandoned:  # the task stays, and is played again another time
+            result = self._player.run(self._queue[0])
+        except AbandonTask:  # the task stays in the queue and can be run again
             return []
         finally:
             self._is_playing = False
         self._queue.popleft()
-        return [done]
+        return [result]
 
     @property
     def pending(self) -> tuple[AnyTask, ...]:
@@ -77,35 +76,37 @@ class InProcess:
 
     def abandon(self) -> None:
         if self._is_playing:
-            raise Abandoned
+            raise AbandonTask
 
     def close(self) -> None:
         self._player.close()
 
 
 class Pool:
-    """Worker processes, each with its own environments; training episodes go before evaluations.
+    """Worker processes, each with its own environments; training episodes precede evaluations.
 
-    A worker that dies is replaced, and its task given to another.
+    A worker that dies is replaced, and its task is queued again.
     """
 
     def __init__(
         self, task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
     ) -> None:
         self._warn = warn
-        self._fault: Exception | None = None  # raised when no result is left
-        self._lost: set[str] = set()  # what workers were doing when they died
-        self._plays = False  # whether training episodes are among its tasks
+        self._fault: Exception | None = None  # raised once all results have been returned
+        self._deaths: set[str] = set()  # what workers were doing when they died
+        self._plays_episodes = False
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
-        self._given = (task, network, Script.current(task))
+        self._running: dict[str, AnyTask] = {}  # by the name of the worker
+        self._arguments = (task, network, Script.current(task))
         names = [f"td7-worker-{i}" for i in range(workers)]
-        self._workers = start_workers(_work, dict.fromkeys(names, self._given))
-        # At the latest when Python ends; it would only send SIGTERM, and wait for ever.
+        self._workers = start_workers(_run_tasks, dict.fromkeys(names, self._arguments))
+        # When Python exits, multiprocessing would send SIGTERM, which workers block, and then wait
+        # forever.
         self._end = Finalize(self, end_workers, (self._workers,), exitpriority=0)
 
     def submit(self, task: AnyTask) -> None:
-        self._plays |= isinstance(task, EpisodeTask)
+        self._plays_episodes |= isinstance(task, EpisodeTask)
         self._queue(task).append(task)
         self._dispatch()
 
@@ -117,23 +118,26 @@ class Pool:
             queue = self._episodes or (self._evaluations if self._may_evaluate() else None)
             if not queue or self._fault is not None:
                 return
-            if worker.task is None:
-                worker.task = queue.popleft()
-                with suppress(OSError):  # it died, which `completed` finds out
-                    worker.connection.send(worker.task)
+            if worker.name not in self._running:
+                task = self._running[worker.name] = queue.popleft()
+                with suppress(OSError):  # `completed` notices that the worker has died
+                    worker.connection.send(task)
 
     def _may_evaluate(self) -> bool:
-        """One of several workers is kept for episodes: training waits for those."""
-        evaluating = sum(isinstance(worker.task, EvaluationTask) for worker in self._workers)
-        kept = 1 if self._plays and len(self._workers) > 1 else 0
-        return evaluating < len(self._workers) - kept
+        """Whether a worker is free for an evaluation.
 
-    def completed(self, *, block: bool) -> list[Done]:
+        One of several workers is reserved for episodes, because training waits for those.
+        """
+        evaluating = sum(isinstance(task, EvaluationTask) for task in self._running.values())
+        reserved = 1 if self._plays_episodes and len(self._workers) > 1 else 0
+        return evaluating < len(self._workers) - reserved
+
+    def completed(self, *, block: bool) -> list[TaskResult]:
         by_connection = {worker.connection: worker for worker in self._workers}
         ready = wait(list(by_connection), timeout=0.5 if block and self.pending else 0)
-        results: list[Done] = []
+        results: list[TaskResult] = []
         for connection in ready:
-            worker = by_connection[connection]  # type: ignore[index]  # only connections are waited for
+            worker = by_connection[connection]  # type: ignore[index]  # `wait` got connections only
             try:
                 answer = worker.connection.recv()
             except (EOFError, OSError):
@@ -142,7 +146,7 @@ class Pool:
             if isinstance(answer, Exception):
                 self._fault = answer
             else:
-                worker.task = None
+                del self._running[worker.name]
                 results.append(answer)
         if self._fault is not None and not results:
             raise self._fault
@@ -150,23 +154,26 @@ class Pool:
         return results
 
     def _replace(self, worker: Worker) -> None:
-        """Of the same task only once: it may be what workers die of."""
-        doing = "idle" if worker.task is None else f"busy with {worker.task}"
+        """Replace a dead worker, but only once per task: the task may be the cause of death."""
+        task = self._running.get(worker.name)
+        doing = "idle" if task is None else f"busy with {task}"
         fault = worker_death(worker, doing)
-        if doing in self._lost:
+        if doing in self._deaths:
             self._fault = fault
             return
-        self._lost.add(doing)
-        self._warn(f"{fault}; another takes its place")
-        if worker.task is not None:
-            self._queue(worker.task).appendleft(worker.task)
-        place, name = self._workers.index(worker), worker.process.name
+        self._deaths.add(doing)
+        self._warn(f"{fault}; a new worker replaces it")
+        if task is not None:
+            del self._running[worker.name]
+            self._queue(task).appendleft(task)
+        index = self._workers.index(worker)
         end_workers([worker])
-        self._workers[place : place + 1] = start_workers(_work, {name: self._given})
+        # In place: the finalizer holds this list.
+        self._workers[index : index + 1] = start_workers(_run_tasks, {worker.name: self._arguments})
 
     @property
     def pending(self) -> tuple[AnyTask, ...]:
-        running = [worker.task for worker in self._workers if worker.task is not None]
+        running = [self._running[w.name] for w in self._workers if w.name in self._running]
         return (*running, *self._episodes, *self._evaluations)
 
     def abandon(self) -> None:
@@ -176,15 +183,15 @@ class Pool:
         self._end()
 
 
-def _work(connection: Connection, task: Task, network: Network, script: Script) -> None:
-    """A worker process: tasks in, results or what went wrong out, until the pipe closes."""
-    make_known(task, script)
+def _run_tasks(connection: Connection, task: Task, network: Network, script: Script) -> None:
+    """Run tasks in a worker process and answer each with a result or an error."""
+    register_in_worker(task, script)
     player = Player(task, network)
     try:
         while True:
             request = connection.recv()
             try:
-                answer: Done | Exception = player.run(request)
+                answer: TaskResult | Exception = player.run(request)
             except (RunError, InputError) as error:
                 answer = error
             connection.send(answer)
@@ -195,5 +202,8 @@ def _work(connection: Connection, task: Task, network: Network, script: Script) 
 def make_executor(
     task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
 ) -> Executor:
-    """Worker processes, or none at all for 0; `warn` is told of those that die."""
+    """Return a pool of workers, or for 0 workers an executor in this process.
+
+    `warn` receives a message when a worker dies.
+    """
     return Pool(task, network, workers, warn) if workers else InProcess(task, network)

@@ -1,4 +1,4 @@
-"""Task id → environment: the modules that register tasks, how a task is made and described."""
+"""From a task id to an environment, and the modules and scripts that register tasks."""
 
 import importlib.metadata
 import os
@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from td7.errors import InputError, UnknownTask, describe_error, nearest, one_line, unknown
-from td7.processes import EndOfScript, Script, reading_script
+from td7.processes import Script, StopScriptImport, script_import
 from td7.rollouts.environment import Environment
 from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
 
@@ -22,31 +22,31 @@ _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
 
 
 def make(task: Task, *, render: bool = False) -> Environment:
-    """A new environment; with `render`, one that draws frames."""
+    """Return a new environment; with `render`, one that draws frames."""
     spec = _registered(task)
-    # Gymnasium's checker costs time at every step; what matters of it is checked in Environment.
+    # Gymnasium's checker costs time at every step; Environment checks what matters.
     options: dict[str, Any] = {"disable_env_checker": True, **task.kwargs}
     if render:
         options["render_mode"] = "rgb_array"
     try:
         with warnings.catch_warnings():
-            if render:  # Gymnasium warns of a task that draws no frames; the error below is enough
+            if render:  # Gymnasium warns of a task that draws no frames; an error follows below
                 warnings.simplefilter("ignore")
-            # Given the spec instead of the id, Gymnasium does not warn that v4 has a successor.
+            # With the spec instead of the id, Gymnasium does not warn that v4 has a successor.
             env = gymnasium.make(spec, **options)
     except _NOT_INSTALLED as error:
-        message = f"task {task.id!r} needs what is not installed: {one_line(error)}"
+        message = f"task {task.id!r} needs a package that is not installed: {one_line(error)}"
         raise InputError(message) from error
-    # A task's constructor is foreign code: it may raise anything, or mean to exit.
+    # A task's constructor is foreign code: it may raise anything, and even exit.
     except (Exception, SystemExit) as error:
         if render:
-            make(task).close()  # a task that cannot be made at all says so itself
-            raise InputError(f"task {task.id!r} draws no frames: {_told(error)}") from error
-        given = f" with {one_line(task.kwargs)}" if task.kwargs else ""
-        message = f"task {task.id!r} cannot be made{given}: {_told(error)}"
+            make(task).close()  # raises if the task cannot be made at all
+            raise InputError(f"task {task.id!r} draws no frames: {_describe(error)}") from error
+        arguments = f" with {one_line(task.kwargs)}" if task.kwargs else ""
+        message = f"task {task.id!r} cannot be made{arguments}: {_describe(error)}"
         raise InputError(message) from error
     try:
-        # A task may also ignore the mode that it is asked for.
+        # A task may also ignore the render mode.
         if render and not (_draws(env) and env.render_mode == "rgb_array"):
             raise InputError(f"task {task.id!r} draws no frames: it has no 'rgb_array' render mode")
         if render:
@@ -59,15 +59,18 @@ def make(task: Task, *, render: bool = False) -> Environment:
 
 
 def _draw_without_screen() -> None:
-    """Has MuJoCo draw by EGL, or by OSMesa if only that is here, where its own way cannot work."""
-    said = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
-    if sys.platform == "linux" and not said:
+    """Without a screen, let MuJoCo draw with EGL, or with OSMesa if only that is installed.
+
+    Its default needs a screen.
+    """
+    is_chosen = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
+    if sys.platform == "linux" and not is_chosen:
         only_osmesa = find_library("OSMesa") and not find_library("EGL")
         os.environ["MUJOCO_GL"] = "osmesa" if only_osmesa else "egl"
 
 
 def can_draw(task: Task) -> bool:
-    """Whether it has frames to film."""
+    """Whether the task can render frames."""
     environment = make(task)
     environment.close()
     return _draws(environment.env)
@@ -78,14 +81,14 @@ def _draws(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def describe(task: Task) -> TaskSpec:
-    """What a learner must know of a task."""
+    """Return what a learner needs to know about a task."""
     environment = make(task)
     environment.close()
     return environment.spec
 
 
-def tasks() -> list[str]:
-    """The ids of Gymnasium's MuJoCo tasks, v4 and v5, that can be made here."""
+def mujoco_tasks() -> list[str]:
+    """Return the ids of Gymnasium's MuJoCo tasks, v4 and v5."""
     return sorted(
         id
         for id, spec in gymnasium.registry.items()
@@ -95,26 +98,26 @@ def tasks() -> list[str]:
 
 
 def register_from(module: str, named_by: str) -> None:
-    """Imports a user's module, which registers tasks; `named_by` begins the error's line."""
+    """Import a user's module, which registers tasks; an error message begins with `named_by`."""
     try:
         importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # foreign code again
+    except (Exception, SystemExit) as error:  # foreign code may raise anything, and even exit
         message = f"{named_by}: module {module!r} cannot be imported: {describe_error(error)}"
-        # Not what the module itself imports, which is the user's to find.
+        # Only for this module: the user knows where to look for what it imports.
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            message += " (it is looked for in the current folder, too)"
+            message += " (the current folder is searched as well)"
         raise InputError(message) from error
 
 
 def _registered(task: Task) -> EnvSpec:
-    """Gymnasium's entry for a task, after importing the module its id may name."""
+    """Return Gymnasium's entry for a task, after importing the module that its id may name."""
     module, colon, id = task.id.rpartition(":")
     if colon:
         register_from(module, f"task {task.id!r}")
     if id in gymnasium.registry:
         return gymnasium.registry[id]
-    # Gymnasium also lists MuJoCo tasks that it cannot make any more (v2, v3): never suggest those.
-    current = tasks()
+    # Gymnasium also lists MuJoCo tasks that it can no longer make (v2, v3): never suggest those.
+    current = mujoco_tasks()
     families = {without_version(other) for other in current}
     others = (
         other
@@ -124,17 +127,17 @@ def _registered(task: Task) -> EnvSpec:
     known = [*PAPER_TASKS, *others]
     siblings = sorted(other for other in known if without_version(other) == without_version(id))
     if siblings:
-        what = unknown("task version", id, siblings)
+        error = unknown("task version", id, siblings)
     else:
-        # Nor what cannot be trained, which only making it tells: the nearest one is made.
+        # Nor suggest a task that cannot be trained, which shows only when it is made.
         while (near := nearest(id, known)) and not _may_be_trained(near):
             known.remove(near)
-        what = unknown("task", id, known, shown=len(PAPER_TASKS))
-    raise what if colon else UnknownTask(str(what))
+        error = unknown("task", id, known, shown=len(PAPER_TASKS))
+    raise error if colon else UnknownTask(str(error))
 
 
 def _may_be_trained(id: str) -> bool:
-    """As far as can be told: what lacks a package may be."""
+    """Whether a task can be made, or only lacks a package."""
     try:
         make(Task(id)).close()
     except InputError as error:
@@ -143,16 +146,16 @@ def _may_be_trained(id: str) -> bool:
 
 
 def _mujoco_version(spec: EnvSpec) -> int | None:
-    """4 or 5 for Gymnasium's own MuJoCo tasks, None for all others."""
+    """Return the version of one of Gymnasium's own MuJoCo tasks, None for all others."""
     match = re.match(r"gymnasium\.envs\.mujoco\.\w+_v(\d+):", str(spec.entry_point))
     return int(match[1]) if match else None
 
 
 def _restore_margins(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> None:
     """Give a v4 task the contact margins it had under the paper's MuJoCo."""
-    # Two geoms touch within a margin: the larger of theirs up to MuJoCo 3.4, the sum from 3.5 on,
-    # which makes Ant, Hopper and Humanoid other tasks under the same id. All geoms of a v4 model
-    # have the same margin, so the sum of halves is the old maximum.
+    # Two geoms touch within a margin: the larger of theirs up to MuJoCo 3.4, their sum from 3.5 on,
+    # which changes Ant, Hopper and Humanoid under the same id. All geoms of a v4 model have the
+    # same margin, so the sum of halves is the old maximum.
     if _mujoco_version(spec) != 4:
         return
     major, minor = map(int, importlib.metadata.version("mujoco").split(".")[:2])
@@ -161,23 +164,23 @@ def _restore_margins(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> None:
         base.model.geom_margin[:] *= 0.5
 
 
-def _told(error: BaseException) -> str:
-    """What kept Gymnasium from making a task, in one line."""
+def _describe(error: BaseException) -> str:
+    """Describe on one line what kept Gymnasium from making a task."""
     # Gymnasium wraps a constructor's TypeError and appends every option it has to the message.
     if isinstance(error, TypeError) and isinstance(error.__context__, TypeError):
         error = error.__context__
     return describe_error(error)
 
 
-def make_known(task: Task, script: Script) -> None:
-    """Registers the task in a worker as it is here, whatever it may be there without."""
+def register_in_worker(task: Task, script: Script) -> None:
+    """Register the task in a worker process as the parent process registered it."""
     try:
         make(task).close()
-        is_known = True
+        is_registered = True
     except InputError:
-        is_known = False
+        is_registered = False
     if script.entry is not None:
         gymnasium.registry[script.entry.id] = script.entry
-    elif script.path is not None and (script.must_run or not is_known):
-        with suppress(EndOfScript), reading_script():
+    elif script.path is not None and (script.must_run or not is_registered):
+        with suppress(StopScriptImport), script_import():
             runpy.run_path(script.path, run_name="__mp_main__")

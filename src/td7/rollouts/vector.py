@@ -1,14 +1,11 @@
-"""Members' environments in lockstep: one time step at a time, in this process or in others.
-
-No torch here: worker processes import this module.
-"""
+"""All members' environments, advanced one time step at a time, in this process or in others."""
 
 import os
 import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from ctypes import c_byte, c_int64
+from ctypes import c_byte
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import RawArray
@@ -22,98 +19,33 @@ from td7.errors import InputError, RunError
 from td7.processes import Script, Worker, available_cores, end_workers, start_workers, worker_death
 from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import check_finite
-from td7.rollouts.registration import make, make_known
+from td7.rollouts.registration import make, register_in_worker
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
 
 @dataclass(frozen=True)
 class EpisodeState:
-    """An episode that goes on: what it takes to be where it is."""
+    """What it takes to continue an episode: its actions, replayed, lead to the same state."""
 
     episode: int
     is_random: bool  # uniformly random actions
-    actions: Float32  # [steps so far, action_dim]: played again, they lead to the same state
+    actions: Float32  # [steps so far, action_dim]
 
 
-class Stepped(NamedTuple):
-    """What a time step led to, a row a member; the next time step writes over it."""
+class VectorStep(NamedTuple):
+    """The result of a time step, one row per member; the next time step overwrites it."""
 
     row: Float32  # [S, width]: transitions
-    state: Float32  # what to act on next: of the next episode, where this one ended
+    state: Float32  # to act on next: the first one of the next episode where this one ended
     noise: Float32  # standard normals to explore with
     ended: NDArray[np.bool_]
     episode_return: NDArray[np.float64]  # so far
     length: NDArray[np.int64]
 
 
-class LiveEpisodes:
-    """One seed's training episodes, a time step at a time."""
-
-    def __init__(self, task: Task, seed: int, live: EpisodeState) -> None:
-        self._seed = seed
-        self._environment = make(task)
-        spec = self._environment.spec
-        self._layout = RowLayout(spec.state_dim, spec.action_dim)
-        self._begin(live.episode, is_random=live.is_random)
-        for action in live.actions:
-            self._step(action)
-
-    def _begin(self, episode: int, *, is_random: bool) -> None:
-        self._episode = episode
-        self._is_random = is_random
-        self._return, self._length = 0.0, 0
-        stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
-        self._random = generator(self._seed, stream, episode)
-        self._state = self._environment.reset(
-            derived_seed(self._seed, Stream.EPISODE_RESET, episode)
-        )
-        check_finite(self._state, 0.0, f"{self}, reset")
-        self._draw()
-
-    def _draw(self) -> None:
-        """The random part of the next action, ahead of it."""
-        size = self._layout.action_dim
-        if self._is_random:
-            self._chosen = self._random.uniform(-1.0, 1.0, size).astype(np.float32)
-            self._noise = np.zeros(size, np.float32)
-        else:
-            self._noise = self._random.standard_normal(size).astype(np.float32)
-
-    def _step(self, action: Float32) -> tuple[Float32, bool]:
-        """The row, and whether the episode ended with it."""
-        state, reward, terminated, truncated = self._environment.step(action)
-        self._length += 1
-        check_finite(state, reward, f"{self}, step {self._length}")
-        row = self._layout.row(self._state, action, state, reward, terminated)
-        self._return += reward
-        self._state = state
-        self._draw()
-        return row, terminated or truncated
-
-    def show(self, place: Any) -> None:
-        """The state to act on, and the noise to explore with."""
-        place["state"] = self._state
-        place["noise"] = self._noise
-
-    def step(self, place: Any) -> None:
-        """One time step; where the episode ends, the next one begins."""
-        action = self._chosen if self._is_random else place["action"]
-        place["row"], place["ended"] = self._step(action)
-        place["episode_return"], place["length"] = self._return, self._length
-        if place["ended"]:
-            self._begin(self._episode + 1, is_random=bool(place["next_is_random"]))
-        self.show(place)
-
-    def close(self) -> None:
-        self._environment.close()
-
-    def __str__(self) -> str:
-        return f"seed {self._seed}, episode {self._episode}"
-
-
-def places(spec: TaskSpec) -> np.dtype[np.void]:
-    """A member's place on the board that it and the learner share: what a step takes and gives."""
+def member_dtype(spec: TaskSpec) -> np.dtype[np.void]:
+    """What a member's environment shares with the learner: inputs of a time step, and results."""
     layout = RowLayout(spec.state_dim, spec.action_dim)
     return np.dtype(
         [
@@ -129,133 +61,239 @@ def places(spec: TaskSpec) -> np.dtype[np.void]:
     )
 
 
-class Stepper(ABC):
-    """All members' environments, each a time step at a time."""
+class MemberEnvironment:
+    """One seed's environment and its current training episode."""
 
-    def __init__(self, board: NDArray[np.void]) -> None:
-        self._board = board
-        self._stepped = Stepped(*(board[name] for name in Stepped._fields))
+    def __init__(self, task: Task, seed: int, current: EpisodeState) -> None:
+        self._seed = seed
+        self._environment = make(task)
+        spec = self._environment.spec
+        self._layout = RowLayout(spec.state_dim, spec.action_dim)
+        self._begin(current.episode, is_random=current.is_random)
+        for action in current.actions:
+            self._step(action)
 
-    def now(self) -> Stepped:
-        """Where the members are: their states to act on and noise to explore with."""
-        self.look()
-        return self._stepped
+    def _begin(self, episode: int, *, is_random: bool) -> None:
+        self._episode = episode
+        self._is_random = is_random
+        self._return, self._length = 0.0, 0
+        stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
+        self._random = generator(self._seed, stream, episode)
+        self._state = self._environment.reset(
+            derived_seed(self._seed, Stream.EPISODE_RESET, episode)
+        )
+        check_finite(self._state, 0.0, f"{self}, reset")
+        self._draw()
 
-    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> Stepped:
-        """actions [S, action_dim], in [-1, 1]."""
-        self._board["action"] = actions
-        self._board["next_is_random"] = next_is_random
-        self.advance()
-        return self._stepped
+    def _draw(self) -> None:
+        """Draw the random part of the next action."""
+        size = self._layout.action_dim
+        if self._is_random:
+            self._random_action = self._random.uniform(-1.0, 1.0, size).astype(np.float32)
+            self._noise = np.zeros(size, np.float32)
+        else:
+            self._noise = self._random.standard_normal(size).astype(np.float32)
+
+    def _step(self, action: Float32) -> tuple[Float32, bool]:
+        """Return the row, and whether the episode ended with it."""
+        state, reward, terminated, truncated = self._environment.step(action)
+        self._length += 1
+        check_finite(state, reward, f"{self}, step {self._length}")
+        row = self._layout.row(self._state, action, state, reward, terminated)
+        self._return += reward
+        self._state = state
+        self._draw()
+        return row, terminated or truncated
+
+    def observe(self, shared: Any) -> None:
+        """Write the state to act on, and the noise to explore with."""
+        shared["state"] = self._state
+        shared["noise"] = self._noise
+
+    def step(self, shared: Any) -> None:
+        """Make one time step; where the episode ends, begin the next one."""
+        action = self._random_action if self._is_random else shared["action"]
+        shared["row"], shared["ended"] = self._step(action)
+        shared["episode_return"], shared["length"] = self._return, self._length
+        if shared["ended"]:
+            self._begin(self._episode + 1, is_random=bool(shared["next_is_random"]))
+        self.observe(shared)
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def __str__(self) -> str:
+        return f"seed {self._seed}, episode {self._episode}"
+
+
+class VectorEnvironment(ABC):
+    """All members' environments; a time step advances every member by one."""
+
+    def __init__(self, members: NDArray[np.void]) -> None:
+        self._shared = members  # [S] of `member_dtype`
+        self._result = VectorStep(*(members[name] for name in VectorStep._fields))
+
+    def observe(self) -> VectorStep:
+        """Return the current states to act on and noise to explore with; the rest is undefined."""
+        self._write_observations()
+        return self._result
+
+    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> VectorStep:
+        """Make a time step with actions [S, action_dim] in [-1, 1]."""
+        self._shared["action"] = actions
+        self._shared["next_is_random"] = next_is_random
+        self._advance()
+        return self._result
 
     @abstractmethod
-    def look(self) -> None:
-        """Fills in states and noise."""
+    def _write_observations(self) -> None:
+        """Write every member's state and noise."""
 
     @abstractmethod
-    def advance(self) -> None:
-        """One time step, from the board and to it."""
+    def _advance(self) -> None:
+        """Read every member's action, make a time step, write its result."""
 
     @abstractmethod
     def close(self) -> None: ...
 
 
-class StepperInProcess(Stepper):
-    """One member after the other."""
+class SerialVectorEnvironment(VectorEnvironment):
+    """Members step one after the other, in this process."""
 
     def __init__(
         self,
         task: Task,
         seeds: Sequence[int],
-        live: Sequence[EpisodeState],
-        board: NDArray[np.void],
+        current: Sequence[EpisodeState],
+        members: NDArray[np.void],
     ) -> None:
-        super().__init__(board)
-        self._members = []
-        for seed, where in zip(seeds, live, strict=True):
-            with environment_faults(f"seed {seed}, episode {where.episode}"):
-                self._members.append(LiveEpisodes(task, seed, where))
+        super().__init__(members)
+        self._environments = []
+        for seed, state in zip(seeds, current, strict=True):
+            with environment_faults(f"seed {seed}, episode {state.episode}"):
+                self._environments.append(MemberEnvironment(task, seed, state))
 
-    def look(self) -> None:
-        for member, place in zip(self._members, self._board, strict=True):
-            member.show(place)
+    def _write_observations(self) -> None:
+        for environment, shared in zip(self._environments, self._shared, strict=True):
+            environment.observe(shared)
 
-    def advance(self) -> None:
-        for member, place in zip(self._members, self._board, strict=True):
-            with environment_faults(str(member)):
-                member.step(place)
+    def _advance(self) -> None:
+        for environment, shared in zip(self._environments, self._shared, strict=True):
+            with environment_faults(str(environment)):
+                environment.step(shared)
+
+    def execute(self, command: int) -> None:
+        """Carry out a command of the learner's."""
+        if command == ADVANCE:
+            self._advance()
+        else:
+            self._write_observations()
 
     def close(self) -> None:
-        for member in self._members:
-            member.close()
+        for environment in self._environments:
+            environment.close()
 
 
-class StepperPool(Stepper):
-    """Members spread over processes, which step at the same time, on a board in shared memory.
+OBSERVE, ADVANCE = 1, 2  # commands
+# The learner writes a command to every mailbox, then the number of its request; a process answers
+# with the number of the request that it completed. A mailbox is as long as a cache line, so that no
+# two processes write to the same line.
+MAILBOX = np.dtype(
+    {
+        "names": ["requested", "command", "completed", "failed"],
+        "formats": [np.int64] * 4,
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 64,
+    }
+)
+SPINS_PER_CHECK = 20_000  # polls by the learner before it checks that the processes are alive
+SPIN_SECONDS = 0.005  # how long a process polls at full speed before it rests between polls
+REST_SECONDS = 0.0005
 
-    A pipe takes longer than a time step: where there are cores enough, processes look at a line of
-    shared memory instead, again and again, for what they are asked and for what is done. Each look
-    gives the core away to whoever wants it: another run's processes may want the same cores.
+
+class SharedBuffers:
+    """Arrays in shared memory that the learner and its processes both map."""
+
+    def __init__(self, members: int, dtype: np.dtype[np.void], processes: int) -> None:
+        self._dtype = dtype
+        self._members = RawArray(c_byte, members * dtype.itemsize)
+        self._mailboxes = RawArray(c_byte, processes * MAILBOX.itemsize)
+
+    def members(self) -> NDArray[np.void]:
+        """[members], of `member_dtype`."""
+        return np.frombuffer(self._members, self._dtype)
+
+    def mailboxes(self) -> NDArray[np.void]:
+        """[processes], of `MAILBOX`."""
+        return np.frombuffer(self._mailboxes, MAILBOX)
+
+
+class ParallelVectorEnvironment(VectorEnvironment):
+    """Members are divided among processes, which step at the same time.
+
+    A message through a pipe takes longer than a time step. Where there are enough cores, both sides
+    therefore poll their mailboxes instead of waiting for a pipe. Each poll yields the core to any
+    other process that wants it, such as those of another run.
     """
 
     def __init__(
         self,
         task: Task,
         seeds: Sequence[int],
-        live: Sequence[EpisodeState],
+        current: Sequence[EpisodeState],
         spec: TaskSpec,
         processes: int,
         *,
         spins: bool,
     ) -> None:
-        dtype = places(spec)
-        memory = RawArray(c_byte, len(seeds) * dtype.itemsize)
-        super().__init__(_shared(memory, dtype))
-        lines = RawArray(c_int64, processes * LINE)
-        self._lines = _shared(lines, np.int64).reshape(processes, LINE)
+        buffers = SharedBuffers(len(seeds), member_dtype(spec), processes)
+        super().__init__(buffers.members())
+        mailboxes = buffers.mailboxes()
+        self._requested, self._completed = mailboxes["requested"], mailboxes["completed"]
+        self._command, self._failed = mailboxes["command"], mailboxes["failed"]
         self._spins = spins
         script = Script.current(task)
-        given = {}
+        arguments = {}
         for i in range(processes):
             share = slice(i, None, processes)
-            desk = Desk(memory, dtype, share, lines, i, spins)
-            given[f"td7-stepper-{i}"] = (task, seeds[share], live[share], desk, script)
-        self._workers = start_workers(_step_for, given)
+            members = (seeds[share], current[share], share)
+            arguments[f"td7-stepper-{i}"] = (task, *members, i, buffers, script, spins)
+        self._workers = start_workers(_serve_members, arguments)
         self._end = Finalize(self, end_workers, (self._workers,), exitpriority=0)
 
-    def look(self) -> None:
-        self._ask(LOOK)
+    def _write_observations(self) -> None:
+        self._request(OBSERVE)
 
-    def advance(self) -> None:
-        self._ask(ADVANCE)
+    def _advance(self) -> None:
+        self._request(ADVANCE)
 
-    def _ask(self, request: int) -> None:
-        """Has every worker do it; one to which it fails answers with what went wrong."""
-        lines, number = self._lines, int(self._lines[0, ASKED]) + 1
-        lines[:, REQUEST] = request
-        lines[:, ASKED] = number
+    def _request(self, command: int) -> None:
+        """Have every process do it, and raise what went wrong in one of them."""
+        number = int(self._requested[0]) + 1
+        self._command[:] = command
+        self._requested[:] = number  # last: a process that polls acts on it at once
         if self._spins:
-            waits = 0
-            while (lines[:, DONE] != number).any():
+            polls = 0
+            while (self._completed != number).any():
                 os.sched_yield()
-                waits += 1
-                if waits % LOOKS == 0:  # something takes long, or someone is gone
+                polls += 1
+                if polls % SPINS_PER_CHECK == 0:
                     self._check_alive()
         else:
             for worker in self._workers:
-                self._talk(worker, lambda w: w.connection.send_bytes(b""))
+                self._communicate(worker, lambda w: w.connection.send_bytes(b""))
             for worker in self._workers:
-                self._talk(worker, lambda w: w.connection.recv_bytes())
-        if lines[:, FAILED].any():
-            worker = self._workers[int(np.flatnonzero(lines[:, FAILED])[0])]
-            raise self._talk(worker, lambda w: w.connection.recv())
+                self._communicate(worker, lambda w: w.connection.recv_bytes())
+        if self._failed.any():
+            worker = self._workers[int(np.flatnonzero(self._failed)[0])]
+            raise self._communicate(worker, lambda w: w.connection.recv())
 
     def _check_alive(self) -> None:
         for worker in self._workers:
             if not worker.process.is_alive():
                 raise worker_death(worker, "busy with a time step")
 
-    def _talk(self, worker: Worker, what: Callable[[Worker], Any]) -> Any:
+    def _communicate(self, worker: Worker, what: Callable[[Worker], Any]) -> Any:
         try:
             return what(worker)
         except (EOFError, OSError):
@@ -265,99 +303,91 @@ class StepperPool(Stepper):
         self._end()
 
 
-# A worker's line of shared memory: numbers of the last request and of the last one done, what is
-# asked for, and whether it failed. As long as a cache line, so that no two workers share one.
-ASKED, REQUEST, DONE, FAILED, LINE = 0, 1, 2, 3, 8
-LOOK, ADVANCE = 1, 2
-LOOKS = 20_000  # at shared memory before one at the clock or the other process
-PATIENCE = 0.005  # seconds that a worker looks before it begins to rest between looks
-REST = 0.0005  # seconds
+class Mailbox:
+    """A process's side of the protocol."""
 
+    def __init__(self, mailbox: NDArray[np.void], connection: Connection, *, spins: bool) -> None:
+        self._requested, self._completed = mailbox["requested"], mailbox["completed"]
+        self._command, self._failed = mailbox["command"], mailbox["failed"]
+        self._connection = connection
+        self._spins = spins
 
-def _shared(memory: Any, dtype: Any) -> NDArray[Any]:
-    return np.frombuffer(memory, dtype)
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What a stepping process shares with the learner."""
-
-    memory: Any
-    dtype: np.dtype[np.void]
-    share: slice
-    lines: Any
-    number: int
-    spins: bool
-
-    def board(self) -> NDArray[np.void]:
-        return _shared(self.memory, self.dtype)[self.share]
-
-    def line(self) -> NDArray[np.int64]:
-        line: NDArray[np.int64] = _shared(self.lines, np.int64).reshape(-1, LINE)[self.number]
-        return line
-
-    def await_request(self, line: NDArray[np.int64], connection: Connection) -> int:
-        """What is asked for next; raises EOFError where the learner is gone."""
-        if not self.spins:
-            connection.recv_bytes()
-            return int(line[REQUEST])
-        done = line[DONE]
+    def receive(self) -> int:
+        """Wait for a command; raise EOFError if the learner has ended."""
+        if not self._spins:
+            self._connection.recv_bytes()
+            return int(self._command[0])
+        completed = self._completed[0]
         begin = time.monotonic()
-        while line[ASKED] == done:
+        while self._requested[0] == completed:
             os.sched_yield()
-            if time.monotonic() - begin > PATIENCE and connection.poll(REST):
-                raise EOFError  # nothing is ever sent: this is the pipe's end
-        return int(line[REQUEST])
+            if time.monotonic() - begin > SPIN_SECONDS and self._connection.poll(REST_SECONDS):
+                raise EOFError  # the learner sends nothing here, so this is the pipe's end
+        return int(self._command[0])
+
+    def reply(self, fault: Exception | None) -> None:
+        if fault is not None:
+            self._failed[0] = 1
+        self._completed[0] = self._requested[0]
+        if not self._spins:
+            self._connection.send_bytes(b"")
+        if fault is not None:  # last: a long one fills the pipe until the learner reads it
+            self._connection.send(fault)
 
 
-def _step_for(
+def _serve_members(
     connection: Connection,
     task: Task,
     seeds: Sequence[int],
-    live: Sequence[EpisodeState],
-    desk: Desk,
+    current: Sequence[EpisodeState],
+    share: slice,
+    index: int,
+    buffers: SharedBuffers,
     script: Script,
+    spins: bool,
 ) -> None:
-    """A stepping process: does what it is asked for until the learner is gone."""
-    make_known(task, script)
-    line = desk.line()
-    stepper: StepperInProcess | None = None
+    """Step the members `share` in a process of their own until the learner ends."""
+    register_in_worker(task, script)
+    members = buffers.members()[share]
+    mailbox = Mailbox(buffers.mailboxes()[index : index + 1], connection, spins=spins)
+    environments: SerialVectorEnvironment | None = None
     try:
         while True:
-            request = desk.await_request(line, connection)
+            command = mailbox.receive()
             fault: Exception | None = None
             try:
-                stepper = stepper or StepperInProcess(task, seeds, live, desk.board())
-                stepper.advance() if request == ADVANCE else stepper.look()
+                environments = environments or SerialVectorEnvironment(
+                    task, seeds, current, members
+                )
+                environments.execute(command)
             except (RunError, InputError) as error:
                 fault = error
-                line[FAILED] = 1
-            line[DONE] = line[ASKED]
-            if not desk.spins:
-                connection.send_bytes(b"")
-            if fault is not None:  # after DONE: a long one passes only while the learner reads
-                connection.send(fault)
+            mailbox.reply(fault)
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        if stepper is not None:
-            stepper.close()
+        if environments is not None:
+            environments.close()
 
 
-def make_stepper(
+def make_vector_environment(
     task: Task,
     seeds: Sequence[int],
-    live: Sequence[EpisodeState],
+    current: Sequence[EpisodeState],
     spec: TaskSpec,
     processes: int,
     *,
     spins: bool = False,
-) -> Stepper:
-    """Stepping processes, or none at all for 0. `spins`: they may keep their cores busy."""
+) -> VectorEnvironment:
+    """Return the members' environments, for 0 processes in this one.
+
+    With `spins`, processes may keep their cores busy while they wait.
+    """
     if processes:
         count = min(processes, len(seeds))
-        return StepperPool(task, seeds, live, spec, count, spins=spins)
-    return StepperInProcess(task, seeds, live, np.zeros(len(seeds), places(spec)))
+        return ParallelVectorEnvironment(task, seeds, current, spec, count, spins=spins)
+    members = np.zeros(len(seeds), member_dtype(spec))
+    return SerialVectorEnvironment(task, seeds, current, members)
 
 
 def can_spin(processes: int) -> bool:
-    """Whether so many, and the learner, have a core each, and see writes in their order."""
+    """Whether these processes and the learner have a core each, and see writes in order."""
     return len(available_cores()) > processes and platform.machine() == "x86_64"

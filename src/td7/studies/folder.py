@@ -17,7 +17,7 @@ from typing import Any
 
 from td7.errors import InputError
 from td7.files import write_json, writing_to
-from td7.runs.record import finished_steps, read_config
+from td7.runs.record import RunRecord, finished_steps
 from td7.studies.rows import variant
 from td7.types import Task
 
@@ -83,13 +83,13 @@ def state(run: PlannedRun) -> RunState:
     """Where a run stands; raises if its folder holds another one."""
     if not (run.folder / "config.json").exists():
         return RunState.TO_DO
-    record = read_config(run.folder)
+    record = RunRecord.read(run.folder)
     same = ("variant", "seeds", "evaluate_every", "evaluation_episodes")
     wanted = {name: run.options[name] for name in same if name in run.options}
-    found = {**record.get("hyperparameters", {}), **record}
+    found = {**record.hyperparameters, **record.data}
     if "env" in run.options:
         wanted["env_kwargs"] = run.options.get("env_kwargs", {})
-        found["env_kwargs"] = record.get("task", {}).get("kwargs", {})
+        found["env_kwargs"] = record.task.kwargs
     for name, value in {**wanted, **_hyperparameters(run)}.items():
         text = json.dumps(found.get(name))
         if name in found and text != json.dumps(value):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from td7.configs import as_words, number, parse_settings
+from td7.configs import as_words, parse_number, parse_settings
 from td7.errors import InputError
 from td7.options import StudyOptions, document_options, options_from, parse_env_kwargs, parse_seeds
-from td7.processes import end_script
+from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
 from td7.studies import folder as folder_module
 from td7.studies import plan as plan_module
@@ -63,7 +63,7 @@ def study(name: str, **options: Any) -> StudyStatus:
     The options are those of `td7 study`: see `StudyOptions`. What comes back says which runs are
     `done`, and of those that `failed` why. `td7.Stopped` is raised after a signal.
     """
-    end_script()
+    stop_script_import()
     return run_study(make_plan(study_options({"name": name, **options})))
 
 
@@ -120,7 +120,9 @@ def make_plan(options: StudyOptions) -> Plan:
 def _share(options: StudyOptions, device: str) -> Share:
     """What a run takes of a cluster's node."""
     usual = 1.0 if device == "cuda" else 0.0
-    gpus = usual if options.gpus == "auto" else number("gpus", options.gpus, float, at_least=0)
+    gpus = (
+        usual if options.gpus == "auto" else parse_number("gpus", options.gpus, float, at_least=0)
+    )
     return Share(options.cpus, gpus, TRIES)
 
 
