@@ -21,13 +21,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 sys.path.insert(0, str(Path(__file__).parent))
 
+pytest_plugins = ["mini_report"]  # fixtures of the tests of reports
+
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run what the compiler sees of an update, without generating code, which takes long."""
     torch.compiler.reset()
     trace = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
-    monkeypatch.setattr("td7.engine.compiling._compiled", trace)
+    monkeypatch.setattr("td7.engine.compiling.compile_whole", trace)
 
 
 @pytest.fixture
@@ -77,3 +79,11 @@ def failing_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return line.removeprefix("td7: ")
 
     return run
+
+
+@pytest.fixture
+def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Minari's folder for this test, so that it does not see the user's datasets."""
+    root = tmp_path / "minari"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return root

@@ -5,7 +5,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+# Two seeds at m - 100 and m + 100: sd 100 sqrt(2), so the interval is 1.96 / sqrt(2) * that = 196.
+SPREAD, INTERVAL = 100, 196.0
 VERSIONS = {"td7": "0.1.0", "python": "3.11.2", "torch": "2.11.0", "mujoco": "3.4.0"}
+
+
+def write_config(folder: Path, **fields: Any) -> None:
+    """Write config.json with what every reader needs, and these fields."""
+    config = {
+        "algorithm": "td7",
+        "variant": "",
+        "task": {"id": "Ant-v4", "kwargs": {}},
+        "seeds": [0],
+        "steps": 1_000,
+        "hyperparameters": {},
+        "evaluate_every": 500,
+        "evaluation_episodes": 2,
+        "dataset": None,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def dataset_fields(source: str, **fields: Any) -> dict[str, Any]:
+    """The `dataset` of config.json."""
+    defaults = {
+        "rows": 10,
+        "sha256": "0",
+        "self_collected": False,
+        "mean_return": None,
+        "d4rl": None,
+    }
+    return {"source": source, **defaults, **fields}
+
+
+def pair(mean: float, evaluations: int = 3, start: float = 1.0) -> dict[int, list[float]]:
+    """Seeds 0 and 1, from `start` to mean ± SPREAD in equal steps."""
+    ends = {0: mean - SPREAD, 1: mean + SPREAD}
+    return {seed: np.linspace(start, end, evaluations).tolist() for seed, end in ends.items()}
 
 
 def write_run(
@@ -36,6 +75,7 @@ def write_run(
     """
     folder.mkdir(parents=True)
     length = max((len(own) for own in returns.values()), default=1)
+    origin = {"self_collected": self_collected, "mean_return": data_return, "d4rl": d4rl}
     config = {
         "algorithm": algorithm,
         "variant": variant,
@@ -44,24 +84,13 @@ def write_run(
         "steps": steps or (length - 1) * every,
         "hyperparameters": dict(changed or {}),
         "evaluate_every": every,
-        "evaluation_episodes": 2,
-        "dataset": {
-            "source": dataset,
-            "rows": 10,
-            "sha256": "0",
-            "self_collected": self_collected,
-            "mean_return": data_return,
-            "d4rl": d4rl,
-        }
-        if dataset
-        else None,
+        "dataset": dataset_fields(dataset, **origin) if dataset else None,
         "versions": VERSIONS,
         "hardware": dict(hardware or {"cores": 2, "gpu": None}),
         "command": f"td7 train {algorithm}",
         "started": "2026-01-01T00:00:00+0000",
-        **(also or {}),
     }
-    (folder / "config.json").write_text(json.dumps(config))
+    write_config(folder, **{**config, **(also or {})})
     if not steps or steps <= (length - 1) * every:
         (folder / "finished.json").write_text(json.dumps({"steps": config["steps"]}))
     lines = ["seed,step,episode,return,length"]

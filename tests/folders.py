@@ -1,4 +1,4 @@
-"""Runs of toys: small settings, and all that a finished run folder holds, to compare."""
+"""Small runs of the toy tasks, and the contents of their folders for comparisons."""
 
 import json
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
 
 
 def words(values: Mapping[str, object]) -> list[str]:
-    """As --set takes them."""
+    """The words of --set."""
     return [f"{name}={value}" for name, value in values.items()]
 
 
 def two_policies(out: Path) -> td7.Run:
-    """Of the seeds 2 and 5, after 80 steps; those of steps 0, 40 and 80 are kept."""
+    """A run of the seeds 2 and 5 over 80 steps that keeps the policies of steps 0, 40 and 80."""
     return td7.train(
         env="toys:Point-v0",
         seeds=[2, 5],
@@ -40,12 +40,12 @@ def two_policies(out: Path) -> td7.Run:
 
 
 def newest(run: Path) -> Path:
-    """The newest snapshot."""
+    """The folder of the newest snapshot."""
     return max(path for path in (run / "snapshot").iterdir() if path.name.isdigit())
 
 
 def rows(run: Path, seed: int) -> Any:
-    """The replay's rows of a seed in the newest snapshot, oldest first; of given data none are."""
+    """A seed's replay rows in the newest snapshot, oldest first; none if it has a dataset."""
     members = json.loads((newest(run) / "members.json").read_text())
     if members["config"]["dataset"]:
         assert not (run / "snapshot" / "replay").exists()
@@ -68,7 +68,7 @@ def results(run: Path) -> dict[str, bytes]:
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """All that a run decided: its results, and the newest snapshot without clocks and names."""
+    """The results and the newest snapshot, without times and file names."""
     members = json.loads((newest(run) / "members.json").read_text())
     for name in ("seconds", "times", "versions", "shards"):
         del members[name]
@@ -81,5 +81,5 @@ def contents(run: Path) -> dict[str, Any]:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """The names under which two runs differ: short, where a diff of bytes would not be."""
+    """The names of the contents that differ; a diff of the bytes would be long."""
     return [name for name in sorted({*a, *b}) if a.get(name) != b.get(name)]

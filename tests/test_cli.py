@@ -110,7 +110,6 @@ def test_a_task_can_be_in_a_module_in_the_working_folder(working_folder: Path) -
         capture_output=True,
         check=False,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,10 +26,10 @@ from td7.errors import InputError
 from td7.options import TrainOptions, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
-from td7.training.checkpointed import CheckpointedTraining
-from td7.training.config import DatasetRecord, RunConfig
-from td7.training.loop import Training
-from td7.training.offline import OfflineTraining
+from td7.runs.record import DatasetRecord
+from td7.training.config import RunConfig
+from td7.training.loops import single_process_loop
+from td7.training.parts import RunSetup
 from td7.training.progress import QuietProgress, Status
 from td7.training.resolve import run_config, train_options
 from td7.types import RowLayout, Task
@@ -279,7 +279,7 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "late": lambda run: run.members[0].assessment.late,
     "when it trains": lambda run: [(steps, updates) for steps, updates, _ in run.progress.seen],
     "best": lambda run: [best for _, _, best in run.progress.seen],
-    "tested": lambda run: run._test_policy(0).value().tolist(),
+    "tested": lambda run: run._evaluated_policy(0).value().tolist(),
 }
 
 # Algorithm: field: another value, what that must change, and what must be set for it to matter.
@@ -438,12 +438,11 @@ def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
         if collects
         else DatasetRecord("none", len(DATA.rows), "", self_collected=False),
     )
-    loop: Callable[..., Training] = (
-        CheckpointedTraining if collects else partial(OfflineTraining, dataset=DATA)
-    )
+    dataset = None if collects else DATA
     with TemporaryDirectory() as folder:
-        path = Path(folder)
-        run = loop(config, describe(task), path, Watch(), workers=0, snapshot_every=0)
+        setup = RunSetup(config, describe(task), Path(folder), Watch(), dataset)
+        run = single_process_loop(setup)
+        run.restore()
         run.run()
     state = run.learner.state()
     with_temperature = "temperature.parameters" in state
@@ -474,7 +473,7 @@ def test_what_only_collecting_needs_is_refused_with_data(algorithm: str) -> None
         value, _ = TWIN[field]
         with pytest.raises(InputError) as error:
             run_config(train_options({**given, "set": {field: value}}), DATA)
-        assert str(error.value) == f"{field}={value} is of no use with --dataset: data are given"
+        assert str(error.value) == f"{field}={value} has no effect with --dataset"
         # What is so anyway may be said, as a run's config.json does.
         usual = getattr(run_config(train_options(given), DATA).hyperparameters, field)
         run_config(train_options({**given, "set": {field: usual}}), DATA)

@@ -20,7 +20,7 @@ from td7.cli.main import main
 from td7.errors import RunError, Stopped
 from td7.files import FileDigest, write
 
-SAVED, AGAIN = "all before it is saved", "tries it again"  # how such an error's line ends
+SAVED, AGAIN = "all training before it is saved", "tries again"  # how such an error's line ends
 
 
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])

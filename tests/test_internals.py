@@ -27,7 +27,7 @@ from td7.engine.replay import Replay
 from td7.networks import numpy_actor as numpy_actor_module
 from td7.networks import stacked as networks
 from td7.networks.description import Layout
-from td7.report.read import read
+from td7.report.report import read_report
 from td7.rollouts.registration import describe
 from td7.types import RowLayout, Task
 from test_structure import ROOT
@@ -175,7 +175,7 @@ def test_by_its_modules_name_the_example_is_known_everywhere(
         assert (done.returncode, done.stderr) == (0, "")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["algorithm"] == "ddpg:ddpg"
     assert td7.load(tmp_path / "run").spec.task.id == "toys:Point-v0"
-    (result,) = read([tmp_path / "run"]).results
+    (result,) = read_report([tmp_path / "run"]).results
     assert result.label == "DDPG"
 
 
@@ -201,8 +201,8 @@ def test_a_report_tells_what_the_example_changes_where_it_is_known(
 ) -> None:
     changed = {"target_rate": 0.5}
     folder = write_run(tmp_path / "run", {0: [1.0, 2.0]}, algorithm="ddpg", changed=changed)
-    (result,) = read([folder]).results
+    (result,) = read_report([folder]).results
     assert result.label == "DDPG, target_rate=0.5"
     monkeypatch.delitem(ALGORITHMS, "ddpg")
-    (result,) = read([folder]).results
+    (result,) = read_report([folder]).results
     assert result.label == "DDPG"

@@ -208,7 +208,7 @@ def test_an_environment_that_does_not_repeat_itself_is_said(
         patch.setattr(toys.Point, "step", drifting)
         td7.resume(run.path, steps=60, quiet=True)
     said = capsys.readouterr().err
-    assert "led to another state; the run goes on, but not exactly" in said
+    assert "led to another state; the run continues, but not exactly" in said
 
 
 @pytest.mark.parametrize(("workers", "spins"), [("0", False), ("3", False), ("3", True)])

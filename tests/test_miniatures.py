@@ -14,9 +14,9 @@ import pytest
 import toys
 from td7.algorithms import algorithm
 from td7.cli.main import main
-from td7.datasets.hdf5 import write
-from td7.report import figures as figures_module
-from td7.report import style as style_module
+from td7.datasets.hdf5 import write_hdf5
+from td7.report.figures import split_rows
+from td7.report.style import FORMATS
 from td7.studies.folder import PlannedRun, log_path
 from td7.studies.local import run_command
 from td7.studies.rows import STUDIES, Row
@@ -73,7 +73,7 @@ MINIATURES = {
 def data(path: Path) -> Path:
     """Ten episodes of the task."""
     step = np.tile(np.arange(5.0), 10)
-    write(
+    write_hdf5(
         path,
         observations=step[:, None],
         actions=np.linspace(-1, 1, 50)[:, None],
@@ -110,8 +110,8 @@ def check(study: str, rows: tuple[str, ...], report: Path) -> None:
     wanted = MINIATURES[study]
     tables = {path.stem for path in (report / "tables").glob("*.csv")}
     assert tables == {f"{study}-{kind}" for kind in wanted.tables}
-    drawn = [f"curves{part}" for part in figures_module.parts(study, list(rows))]
-    for kind in style_module.FORMATS:
+    drawn = [f"curves{part}" for part in split_rows(study, list(rows))]
+    for kind in FORMATS:
         found = {path.stem for path in (report / "figures").glob(f"*.{kind}")}
         assert found == {f"{study}-{name}" for name in (*drawn, *wanted.figures, "speed")}
     assert (report / "report.html").stat().st_size > 10_000

@@ -27,7 +27,7 @@ from td7.algorithms.learner import Learner
 from td7.cli.main import main
 from td7.cli.terminal import evaluation_table
 from td7.configs import build_config
-from td7.datasets.hdf5 import write
+from td7.datasets.hdf5 import write_hdf5
 from td7.engine.cuda import Fetch
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay, required_bytes
@@ -92,7 +92,7 @@ def fields() -> Fields:
 
 def save(path: Path, fields: Fields, **attributes: Any) -> Path:
     given = {"task": POINT, "kind": "random", **attributes}
-    write(path, **fields, attributes=given)
+    write_hdf5(path, **fields, attributes=given)
     return path
 
 
@@ -421,14 +421,14 @@ def test_a_run_that_collects_takes_no_data_on_resume(
     run = td7.train("td3", env=POINT, steps=20, out=str(tmp_path / "run"), set=small, quiet=True)
     before = files(run.path)
     line = refused(["resume", str(run.path), "--dataset", str(data)], capsys)
-    assert line == f"td7: {run.path} collects its own data: --dataset is of no use"
+    assert line == f"td7: {run.path} collects its own data: --dataset has no effect"
     assert files(run.path) == before
 
 
 # -- what is refused -----------------------------------------------------------------------------
 
 ENV = ["--env", POINT]
-USELESS = "is of no use with --dataset: data are given"
+WITHOUT_EFFECT = "has no effect with --dataset"
 
 
 @pytest.mark.parametrize(
@@ -438,20 +438,23 @@ USELESS = "is of no use with --dataset: data are given"
             ["td3", "--dataset", "DATA"],
             "td3 does not learn from a dataset; allowed: td7, td3+bc, cql, iql, xql",
         ),
-        (["iql", *ENV], "iql learns from data: give --dataset"),
+        (["iql", *ENV], "iql learns from a dataset: give --dataset"),
         (["iql"], "--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4"),
-        (["td7", "--dataset", "DATA", "--set", "random_steps=5"], f"random_steps=5 {USELESS}"),
+        (
+            ["td7", "--dataset", "DATA", "--set", "random_steps=5"],
+            f"random_steps=5 {WITHOUT_EFFECT}",
+        ),
         (
             ["td7", "--dataset", "DATA", "--set", "replay_capacity=5"],
-            f"replay_capacity=5 {USELESS}",
+            f"replay_capacity=5 {WITHOUT_EFFECT}",
         ),
         (
             ["td7", "--dataset", "DATA", "--set", "checkpoints=minimum"],
-            f"checkpoints=minimum {USELESS}",
+            f"checkpoints=minimum {WITHOUT_EFFECT}",
         ),
         (
             ["td3+bc", "--dataset", "DATA", "--set", "exploration_noise=0.2"],
-            f"exploration_noise=0.2 {USELESS}",
+            f"exploration_noise=0.2 {WITHOUT_EFFECT}",
         ),
         (
             ["td7", "--dataset", "DATA", "--keep-policies", "30", "--evaluate-every", "20"],
@@ -463,7 +466,7 @@ USELESS = "is of no use with --dataset: data are given"
         ),
         (["cql", "--dataset", "WIDE"], f"WIDE has states of 3 numbers, {POINT} of 2"),
         (["cql", "--dataset", "WIDE", *ENV], f"WIDE has states of 3 numbers, {POINT} of 2"),
-        (["cql", "--dataset", "NAMELESS"], "NAMELESS does not say its task: give --env"),
+        (["cql", "--dataset", "NAMELESS"], "NAMELESS does not name its task: give --env"),
         (["xql", "--dataset", "/none"], "/none is neither a file nor a local Minari dataset"),
     ],
 )
@@ -568,7 +571,7 @@ def test_the_command_tells_no_score_without_reference_returns(
 def hopper(path: Path) -> Path:
     """Noise of the right size; the file's name tells the task."""
     random, n = np.random.default_rng(0), 30
-    write(
+    write_hdf5(
         path / "hopper-medium-v2.hdf5",
         observations=random.standard_normal((n, 11)),
         actions=random.uniform(-1.0, 1.0, (n, 3)),

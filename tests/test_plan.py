@@ -1,6 +1,5 @@
 """Plans of studies: which runs there are, how long they take, and mistakes that they show."""
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 import toys
+from fake_runs import write_config
 from td7.cli.main import main
 from td7.options import TrainOptions
 from td7.studies.folder import (
@@ -133,9 +133,14 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert len(runs) > 1_000
     for i, run in enumerate(runs):
         if i % 3 == 0:
-            run.folder.mkdir(parents=True)
-            record = {"variant": run.options.variant, "seeds": list(range(10))}
-            (run.folder / "config.json").write_text(json.dumps(record))
+            write_config(
+                run.folder,
+                variant=run.options.variant,
+                task={"id": run.task, "kwargs": {}},
+                seeds=list(range(10)),
+                evaluate_every=options.evaluate_every,
+                evaluation_episodes=options.evaluation_episodes,
+            )
             (run.folder / "finished.json").write_text('{"steps": 1000}')
             (run.folder / "timings.csv").write_text("phase,seconds,times\ntotal,2.0,1\n")
     states = [run_state(run) for run in runs]

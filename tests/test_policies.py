@@ -166,8 +166,8 @@ def test_shapes_other_than_vectors() -> None:
         ([np.nan, 0.0], "Plain-v0: an observation is not finite"),
         ([0.0, -np.inf], "Plain-v0: an observation is not finite"),
         ([1e300, 0.0], "Plain-v0: an observation is not finite"),
-        ([[1.0], [1.0, 2.0]], "Plain-v0: an observation is not of numbers"),
-        (["a", "b"], "Plain-v0: an observation is not of numbers"),
+        ([[1.0], [1.0, 2.0]], "Plain-v0: an observation is not numeric"),
+        (["a", "b"], "Plain-v0: an observation is not numeric"),
     ],
 )
 def test_what_no_policy_can_act_on_is_refused(observation: Any, told: str) -> None:
@@ -217,7 +217,7 @@ def test_seeds_are_told_apart(run: td7.Run) -> None:
     two, five = (td7.load(run.path, seed) for seed in (2, 5))
     assert np.array_equal(td7.load(run.path, "2").flat, two.flat)  # type: ignore[arg-type]
     assert not np.array_equal(two.flat, five.flat)
-    with pytest.raises(InputError, match="has the seeds 2, 5: say which"):
+    with pytest.raises(InputError, match="has several seeds: choose one of 2, 5"):
         td7.load(run.path)
     with pytest.raises(InputError, match="has no seed 0; allowed: 2, 5"):
         td7.load(run.path, seed=0)

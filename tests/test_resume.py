@@ -22,8 +22,10 @@ from folders import SMALL, TABLES, contents, differences, newest, words
 from td7.cli.main import main
 from td7.files import write_json
 from td7.studies.rows import STUDIES
-from td7.training.lockstep import LockstepTraining
-from td7.training.loop import TWICE
+from td7.training.loop import Loop
+from td7.training.loops import loop_for
+from td7.training.parts import RunSetup
+from td7.training.signals import REPEAT_SECONDS
 
 assert toys  # registers the tasks
 STEPS = 100
@@ -32,8 +34,10 @@ PATIENCE = 60.0  # seconds that anything may take on a busy machine
 # Real processes, forked from one that has PyTorch loaded: they start in no time.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["torch._dynamo", "pandas", "matplotlib.figure", "pytest", "test_resume"]
-    + [f"td7.{name}" for name in ("asynchronous", "lockstep", "offline", "report", "studies")]
+    [
+        *("torch._dynamo", "pandas", "matplotlib.figure", "pytest", "test_resume"),
+        *("td7.training.start", "td7.report.curves", "td7.studies.run"),
+    ]
 )
 
 
@@ -321,7 +325,7 @@ def test_a_second_signal_stops_at_once(runner: Runner, uninterrupted: dict[str, 
     assert wait_until(lambda: runner.rows() > 14, process)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
-    later = time.monotonic() + 1.2 * TWICE
+    later = time.monotonic() + 1.2 * REPEAT_SECONDS
     assert wait_until(lambda: any(n.endswith(".tmp") for n in runner.snapshots()), process)
     assert wait_until(lambda: time.monotonic() > later, process)
     os.kill(process.pid, signal.SIGINT)
@@ -435,7 +439,7 @@ def test_a_finished_run_without_a_snapshot_stays_as_it_is(
     before = files(without_snapshot)
     assert len(td7.resume(without_snapshot, quiet=True).evaluations) > 0
     line = refused(["resume", str(without_snapshot), "--steps", "80"], capsys)
-    assert f"{without_snapshot} has no snapshot to go on from; it is finished, with 60" in line
+    assert f"{without_snapshot} has no snapshot to continue from; it is finished, with 60" in line
     assert files(without_snapshot) == before
 
 
@@ -525,11 +529,11 @@ def test_resume_says_where_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixt
     assert " steps, cpu, " in capsys.readouterr().err
     steps = td7.Run(path).config["steps"]
     assert main(["resume", str(path), "--steps", str(steps + 30)]) == 0
-    assert f" {steps + 30} steps from " in capsys.readouterr().err
+    assert f" {steps + 30} steps, resumed after " in capsys.readouterr().err
     shutil.rmtree(path / "snapshot")
     (path / "finished.json").unlink()
     assert main(["resume", str(path)]) == 0
-    assert " steps from the start, as there is no snapshot, cpu, " in capsys.readouterr().err
+    assert " steps, restarted, as there is no snapshot, cpu, " in capsys.readouterr().err
 
 
 def test_a_folder_in_use_is_refused(
@@ -563,14 +567,11 @@ def test_how_it_runs_is_as_before_unless_given(
     path = tmp_path / "run"
     used: list[tuple[int, float]] = []
 
-    class Noted(LockstepTraining):
-        def __init__(
-            self, *arguments: Any, workers: int, snapshot_every: float, **more: Any
-        ) -> None:
-            used.append((workers, snapshot_every))
-            super().__init__(*arguments, workers=workers, snapshot_every=snapshot_every, **more)
+    def noted(setup: RunSetup) -> Loop:
+        used.append((setup.workers, setup.snapshot_every))
+        return loop_for(setup)
 
-    monkeypatch.setattr("td7.training.multiprocess.LockstepTraining", Noted)
+    monkeypatch.setattr("td7.training.start.loop_for", noted)
     given: dict[str, Any] = {"workers": "1", "snapshot_every": 7.0}
     given["set"] = {**SMALL, "checkpoints": "none"}
     td7.train(env="toys:Point-v0", steps=20, out=str(path), quiet=True, **given)

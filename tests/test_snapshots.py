@@ -229,7 +229,7 @@ def test_an_earlier_format_is_told_and_its_rows_are_read(store: Store) -> None:
         file = store.folder / number / "manifest.json"
         assert text in file.read_text()
         file.write_text(file.read_text().replace(text, '"format": 2'))
-    with pytest.raises(InputError, match="is of an earlier version of td7: its policies can be"):
+    with pytest.raises(InputError, match="is from an earlier version of td7: its policies can be"):
         store.again().value()
     assert Snapshots(store.folder, pytest.fail, ROWS).load()
 
@@ -566,7 +566,7 @@ def test_a_table_shorter_than_its_snapshot_is_an_error(tmp_path: Path, finished:
     shutil.copytree(finished, run)
     table = run / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
-    with pytest.raises(InputError, match=r"episodes\.csv has other rows than its snapshot"):
+    with pytest.raises(InputError, match=r"episodes\.csv does not hold the rows that its snapshot"):
         td7.resume(run, quiet=True)
 
 
@@ -584,7 +584,7 @@ def test_rows_that_a_kill_cut_short_are_forgotten(tmp_path: Path, finished: Path
 @pytest.mark.parametrize(
     ("place", "now", "told"),
     [
-        ("td7.training.loop.versions", {"torch": "99.0"}, ("torch ", "99.0")),
+        ("td7.training.state.versions", {"torch": "99.0"}, ("torch ", "99.0")),
         ("td7.runs.record.source", "0123456789ab", ("td7's source ", "0123456789ab")),
     ],
 )
@@ -603,7 +603,7 @@ def test_another_version_is_told(
     td7.resume(run, quiet=True)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"this run began with {told[0]}")
-    assert line.endswith(f"here is {told[1]}: it goes on, but perhaps not bit for bit")
+    assert f" and continues with {told[1]}; " in line
 
 
 # No pickle

@@ -20,12 +20,13 @@ import pytest
 
 import td7
 import toys
+from fake_runs import dataset_fields, write_config
 from folders import words
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.options import TrainOptions
 from td7.processes import StopScriptImport, available_cores
-from td7.report.write import read
+from td7.report.report import read_report
 from td7.studies.folder import RunState, StudyRequest, log_path, read_request, run_state
 from td7.studies.local import record_outcome, run_command, split_cores, start_process
 from td7.studies.plan import StudyStatus, plan_runs
@@ -105,7 +106,7 @@ def test_seeds_may_be_divided_among_runs(tmp_path: Path, finished: Path) -> None
     assert apart["seed"].tolist() == [0] * 4 + [1] * 4
     expected = together.sort_values(["seed", "step"])["return"]
     np.testing.assert_allclose(apart["return"], expected, rtol=1e-4)
-    (result,) = read([out]).findings.results
+    (result,) = read_report([out]).results
     assert result.seeds == (0, 1)
 
 
@@ -124,9 +125,14 @@ def test_a_resumed_run_gets_the_new_path_of_a_moved_dataset(tmp_path: Path) -> N
     options = TrainOptions(seeds=(0, 1))
     moved = StudyRequest("offline", ("IQL",), (str(file),), 60, options)
     (run,) = plan_runs(moved, tmp_path / "out", Path())
-    run.folder.mkdir(parents=True)
-    record = {"variant": "offline/IQL", "seeds": [0, 1], "dataset": {"source": "/before/own.hdf5"}}
-    (run.folder / "config.json").write_text(json.dumps(record))
+    write_config(
+        run.folder,
+        variant="offline/IQL",
+        seeds=[0, 1],
+        evaluate_every=options.evaluate_every,
+        evaluation_episodes=options.evaluation_episodes,
+        dataset=dataset_fields("/before/own.hdf5"),
+    )
     command = run_command(run)
     assert command[:2] == ["resume", str(run.folder)]
     assert command[command.index("--dataset") + 1] == str(file)

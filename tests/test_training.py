@@ -31,7 +31,9 @@ from td7.rollouts.registration import describe
 from td7.runs import folder as folder_module
 from td7.training.checkpointed import CheckpointedTraining
 from td7.training.config import RunConfig, check_same
-from td7.training.loop import Training
+from td7.training.loop import SingleProcessTraining
+from td7.training.loops import single_process_loop
+from td7.training.parts import RunSetup
 from td7.training.progress import (
     LineProgress,
     LiveProgress,
@@ -76,9 +78,10 @@ def build(
         threads=1,
     )
     folder_module.create_folder(path, config.to_json())
-    return CheckpointedTraining(
-        config, describe(task), path, QuietProgress(), workers=0, snapshot_every=0
-    )
+    loop = single_process_loop(RunSetup(config, describe(task), path, QuietProgress()))
+    assert isinstance(loop, CheckpointedTraining)
+    loop.restore()
+    return loop
 
 
 def counting(path: Path, **options: Any) -> CheckpointedTraining:
@@ -378,15 +381,15 @@ def test_policies_that_come_late_change_nothing(
     """As from a busy GPU: no evaluation is given before the last step, or a snapshot."""
     given = {"seeds": "0-1", "set": {**SMALL, "checkpoints": checkpoints}, "evaluate_every": 15}
     expected = train(tmp_path / "prompt", **given)
-    give = Training._give_evaluations
+    submit = SingleProcessTraining._submit_evaluations
     waiting = []
 
-    def give_late(training: Training, *, wait: bool) -> None:
-        waiting.append(len(training._due))
+    def submit_late(loop: SingleProcessTraining, *, wait: bool) -> None:
+        waiting.append(len(loop._evaluations))
         if wait:
-            give(training, wait=True)
+            submit(loop, wait=True)
 
-    monkeypatch.setattr(Training, "_give_evaluations", give_late)
+    monkeypatch.setattr(SingleProcessTraining, "_submit_evaluations", submit_late)
     late = train(tmp_path / "late", **given)
     assert max(waiting) == 2 * 7
     assert differences(contents(late.path), contents(expected.path)) == []
@@ -523,7 +526,7 @@ def slowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., Any]
 def test_a_runs_total_has_its_set_up_in_it(
     tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None]
 ) -> None:
-    slowed("td7.training.loop.Engine", Engine, 1000.0)
+    slowed("td7.training.parts.Engine", Engine, 1000.0)
     run = train(tmp_path / "run", steps=20)
     seconds = pd.read_csv(run.path / "timings.csv").set_index("phase")["seconds"]
     assert seconds["setup"] >= 1000
@@ -535,7 +538,7 @@ def test_what_learning_takes_is_timed_from_half_way_on(
     tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None], checkpoints: str
 ) -> None:
     """Evaluations take much longer here, and do not count; nor do the first ten updates."""
-    slowed("td7.rollouts.pool.evaluate", evaluation.evaluate, 0.2)
+    slowed("td7.rollouts.episodes.evaluate", evaluation.evaluate, 0.2)
     run = train(tmp_path / "run", steps=100, set={**SMALL, "checkpoints": checkpoints})
     timings = pd.read_csv(run.path / "timings.csv").set_index("phase")
     evaluations = timings["times"]["evaluate"]
@@ -609,7 +612,7 @@ def test_without_a_terminal_progress_is_lines_on_stderr(
     assert "seeds 0,5, 40 steps, cpu, replay 0." in first
     assert " MB on cpu" in first
     assert str(run.path) in first
-    assert second == "the last evaluation is at 30 steps, since --evaluate-every is 30"
+    assert second == "the last evaluation is at 30 steps, because --evaluate-every is 30"
     assert last.startswith("100%")
     mean = run.evaluations.query("seed == 5 and step == 30")["return"].mean()
     assert f"[5] 40 steps, evaluation {mean:,.1f}" in last

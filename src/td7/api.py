@@ -1,4 +1,4 @@
-"""`td7.train`, `td7.resume`: one run from start to end. The command line is these, in words."""
+"""The public functions for one run: train, resume, load, evaluate. The command line calls these."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -17,25 +17,25 @@ from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.listeners import Listener
-from td7.runs.record import folder_of, read_config
+from td7.runs.record import RunRecord, run_and_step
 from td7.runs.video import record
 from td7.types import AnyPath
 
 
 class Run:
-    """A run folder, read with pandas."""
+    """A run folder; its tables are read with pandas."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
-        self.config = read_config(self.path)
+        self.config = RunRecord.read(self.path).data
 
     def __fspath__(self) -> str:
-        """So that whatever takes a run's path takes the run."""
+        """Whatever takes a run's path also takes the run."""
         return str(self.path)
 
     @property
     def evaluations(self) -> pd.DataFrame:
-        """seed, step, episode, return, length: a row an evaluation episode."""
+        """seed, step, episode, return, length: one row per evaluation episode."""
         return self._read("evaluations.csv")
 
     def final(self) -> "pd.Series[float]":
@@ -45,12 +45,12 @@ class Run:
 
     @property
     def episodes(self) -> pd.DataFrame:
-        """seed, step, episode, return, length: a row a training episode."""
+        """seed, step, episode, return, length: one row per training episode."""
         return self._read("episodes.csv")
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """seed, step, update, and a column a metric."""
+        """seed, step, update, and one column per metric."""
         return self._read("metrics.csv")
 
     def _read(self, name: str) -> pd.DataFrame:
@@ -59,7 +59,7 @@ class Run:
             return pd.read_csv(file)
         except FileNotFoundError:
             raise InputError(f"{self.path} has no {name}") from None
-        except ValueError as error:  # pandas' own, and of what is no text
+        except ValueError as error:  # pandas' errors, and those of bytes that are not text
             raise InputError(f"{file} is damaged: {one_line(error)}") from None
 
     def __repr__(self) -> str:
@@ -67,14 +67,14 @@ class Run:
 
 
 def train(algorithm: str = "", *, listener: Listener | None = None, **options: Any) -> Run:
-    """Trains one algorithm on one task, all seeds side by side, and gives back the finished run.
+    """Train one algorithm on one task, all seeds side by side, and return the finished run.
 
-    `listener(table, rows)` is told of new rows of "evaluations", "episodes" and "metrics" as they
-    come, each a dictionary by column. What it raises ends the run, which is saved and can be
-    resumed; rows that came with the one it raised at are in the tables only. After a crash, those
-    since the last snapshot are told again.
+    `listener(table, rows)` receives new rows of the tables "evaluations", "episodes" and "metrics"
+    as they are written, each row a dictionary by column. An exception in it stops the run, which
+    is saved and can be resumed; further rows that were written at the same time are in the tables
+    only. After a crash, the listener receives the rows since the last snapshot again.
 
-    The options are those of `td7 train`: see `TrainOptions`. Without any, it is TD7.
+    The options are those of `td7 train`; see `TrainOptions`. The default algorithm is TD7.
     """
     from td7.training.resolve import train_options
     from td7.training.start import start
@@ -97,24 +97,28 @@ def resume(
     quiet: bool = False,
     listener: Listener | None = None,
 ) -> Run:
-    """Goes on with a run that was stopped, exactly; `steps` may extend it.
+    """Continue a run that was stopped, exactly as if it had not been; `steps` may extend it.
 
-    `workers` and `snapshot_every` are as before unless they are given; `listener` is as in `train`.
-    `dataset` tells where its data are now, if they were moved.
-    `set` is for making sure: hyperparameters that differ from the run's are an error.
+    `workers` and `snapshot_every` stay as before unless they are given; `listener` is as in
+    `train`. `dataset` is where the run's data are now, if they were moved. `set` is a check:
+    hyperparameters that differ from the run's are an error.
     """
-    from td7.training.start import continue_run
+    from td7.training.start import ResumeOptions, continue_run
 
     stop_script_import()
-    how = {"workers": workers, "snapshot_every": snapshot_every}
-    done = continue_run(
-        Path(path), how, steps=steps, dataset=dataset, set=set, quiet=quiet, listener=listener
+    options = ResumeOptions(
+        steps=steps,
+        dataset=dataset,
+        set=set,
+        workers=workers,
+        snapshot_every=snapshot_every,
+        quiet=quiet,
     )
-    return Run(done)
+    return Run(continue_run(Path(path), options, listener))
 
 
 def load(path: AnyPath, seed: int | None = None) -> policies.Policy:
-    """The trained policy of a run folder; `policy.predict(observation)` gives (action, None)."""
+    """The trained policy of a run folder; `policy.predict(observation)` returns (action, None)."""
     return policies.load(path, seed)
 
 
@@ -126,38 +130,36 @@ def evaluate(
     video: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """seed, episode, return, length of a run's policies (or of one seed's), played anew.
+    """Evaluate the policies of a run, or of one seed: seed, episode, return and length per row.
 
-    And D4RL's score, of agents that learned from data, on tasks that have one. Episode i is the
-    i-th of the run's last evaluation; of kept policies, RUN/policies/STEP, of the one at that
-    step. `video` films episode 0 of the first policy, which may take minutes; `say` is told so.
+    Policies that learned from a dataset also get D4RL's score on tasks that have one. Episode i is
+    the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
+    that step. `video` is a file for a film of the first policy's episode 0. That may take minutes;
+    `say` receives a message about it.
     """
     episodes = parse_number("episodes", episodes, int, at_least=1)
-    run, kept = folder_of(Path(path))
-    config = read_config(run)
-    try:
-        seeds = parse_seeds(config["seeds"] if seed is None else [seed])
-    except KeyError as error:
-        raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
-    found = {s: load(path, s) for s in seeds}
+    run, kept = run_and_step(Path(path))
+    run_record = RunRecord.read(run)
+    seeds = run_record.seeds if seed is None else parse_seeds([seed])
+    loaded = {s: load(path, s) for s in seeds}
     steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if video:
-        record(found[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
+        record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
-    for s, policy in found.items():
+    for s, policy in loaded.items():
         with closing(make(policy.spec.task)) as player, environment_faults(f"seed {s}, evaluation"):
             results = play(player, policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
-    task_id = found[seeds[0]].spec.task.id
-    scores = score(task_id, table["return"]) if config.get("dataset") else None
+    task_id = loaded[seeds[0]].spec.task.id
+    scores = score(task_id, table["return"]) if run_record.dataset else None
     if scores is not None:
         table["score"] = scores
     return table
 
 
 def _last_evaluations(run: Path) -> dict[int, int]:
-    """The step of every seed's last evaluation; a seed that had none yet is not there."""
+    """The step of each seed's last evaluation, for seeds that have had one."""
     evaluations = Run(run).evaluations
     if not {"seed", "step"} <= set(evaluations.columns):
         raise InputError(f"{run / 'evaluations.csv'} is damaged: no columns seed and step")

@@ -1,7 +1,7 @@
 """Statistics of returns over seeds: pure functions of numbers.
 
 Scores are matrices [seeds, tasks], curves [evaluations] or [seeds, evaluations]. Gaps, nan and
-unequal lengths are a ValueError; only `common` leaves something out, and it says what.
+unequal lengths raise a ValueError; only `common` leaves values out, and it lists them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ RESAMPLES = 2000  # of a bootstrap
 
 @dataclass(frozen=True)
 class Sample:
-    """What is known of some seeds' results: their mean, standard deviation and number."""
+    """Results of several seeds: their mean, standard deviation and number."""
 
     mean: float
     sd: float  # with Bessel's correction; nan for one seed
@@ -29,18 +29,18 @@ class Sample:
 
     @classmethod
     def of(cls, values: Any) -> "Sample":
-        given = np.asarray(values, np.float64)
-        sd = float(given.std(ddof=1)) if len(given) > 1 else float("nan")
-        return cls(float(given.mean()), sd, len(given))
+        x = np.asarray(values, np.float64)
+        sd = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+        return cls(float(x.mean()), sd, len(x))
 
     @classmethod
     def printed(cls, mean: float, interval: float, n: int) -> "Sample":
-        """As a table of the paper prints it, mean ± interval."""
+        """From a table of the paper, which prints mean ± interval."""
         return cls(mean, interval * np.sqrt(n) / 1.96, n)
 
     @property
     def interval(self) -> float:
-        """The paper's, 1.96 / sqrt(n) * sd."""
+        """The paper's interval, 1.96 / sqrt(n) * sd."""
         return float(1.96 / np.sqrt(self.n) * self.sd)
 
     @property
@@ -56,27 +56,28 @@ class Sample:
 
 
 def welch(a: Sample, b: Sample) -> float:
-    """The p-value of Welch's t-test, two-sided: could both have the same mean?"""
+    """The p-value of a two-sided Welch's t-test of equal means."""
     result = stats.ttest_ind_from_stats(a.mean, a.sd, a.n, b.mean, b.sd, b.n, equal_var=False)
     return float(result.pvalue)
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's: 1 where both have the same order, -1 where one has it reversed."""
+    """Spearman's rank correlation: 1 for the same order, -1 for the reverse."""
     x, y = (_numbers(what, values, ("pairs",)) for what, values in (("a", a), ("b", b)))
     if len(x) != len(y):
         raise ValueError(f"a has {len(x)} numbers, b {len(y)}")
     if len(set(x)) < 2 or len(set(y)) < 2:
-        return float("nan")  # no order in one of them
+        return float("nan")  # equal numbers have no order
     return float(stats.spearmanr(x, y).statistic)
 
 
 def highlighted(samples: Mapping[str, Sample]) -> set[str]:
-    """The names a table of the paper highlights: the highest mean, and all not significantly worse.
+    """The names of the highest mean and of those that are not significantly worse.
 
-    Tables 1 and 2: "not statistically significantly worse than the highest performance (according
-    to a Welch's t-test with significance level 0.05)". *Worse* is one-sided, half of `welch`: so
-    all but two of 125 printed entries come out; two-sided, all but five.
+    Tables 1 and 2 of the paper highlight entries "not statistically significantly worse than the
+    highest performance (according to a Welch's t-test with significance level 0.05)". We read
+    *worse* as one-sided, half of `welch`: this reproduces all but two of the 125 printed entries;
+    a two-sided test reproduces all but five.
     """
     if not samples:
         raise ValueError("nothing to highlight: no samples")
@@ -90,8 +91,8 @@ def highlighted(samples: Mapping[str, Sample]) -> set[str]:
 
 
 def _worse(sample: Sample, best: Sample) -> float:
-    """The p-value of Welch's t-test, one-sided: could a sample be no worse than the best?"""
-    if sample.mean == best.mean:  # as when neither has a spread, and t is 0 / 0
+    """The p-value of a one-sided Welch's t-test that a sample is worse than the best."""
+    if sample.mean == best.mean:  # also where neither has a spread, and t would be 0 / 0
         return 0.5
     return welch(sample, best) / 2
 
@@ -102,14 +103,14 @@ class Interval(NamedTuple):
 
 
 def iqm(scores: ArrayLike) -> float:
-    """The interquartile mean of all numbers of [seeds, tasks]: a quarter cut off at either end."""
+    """The interquartile mean over all seeds and tasks: without the lowest and highest quarter."""
     return float(_iqm(_numbers("scores", scores, SCORES)))
 
 
 def iqm_interval(scores: ArrayLike, random: np.random.Generator) -> Interval:
-    """95% of `iqm`: percentiles of a bootstrap that draws each task's seeds anew."""
-    given = _numbers("scores", scores, SCORES)
-    return _percentiles(_iqm(_resampled("scores", given, random)))
+    """The 95% percentile bootstrap interval of `iqm`, which resamples the seeds of every task."""
+    x = _numbers("scores", scores, SCORES)
+    return _percentiles(_iqm(_resampled("scores", x, random)))
 
 
 def _iqm(scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -119,9 +120,10 @@ def _iqm(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
-    """P(X > Y) + P(X = Y) / 2 for seeds X of a and Y of b on a task; the mean over tasks.
+    """P(X > Y) + P(X = Y) / 2 for seeds X of a and Y of b on a task, averaged over tasks.
 
-    Of a task it is Mann and Whitney's U over the number of pairs. Numbers of seeds may differ.
+    On one task this is Mann and Whitney's U divided by the number of pairs. The numbers of seeds
+    may differ.
     """
     return float(_improvement(*_pair("a", a, "b", b)))
 
@@ -129,52 +131,52 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
 def probability_of_improvement_interval(
     a: ArrayLike, b: ArrayLike, random: np.random.Generator
 ) -> Interval:
-    """95% of it: percentiles of a bootstrap that draws each task's seeds of a and of b anew."""
+    """Its 95% percentile bootstrap interval, which resamples the seeds of a and b on every task."""
     x, y = _pair("a", a, "b", b)
     return _percentiles(_improvement(_resampled("a", x, random), _resampled("b", y, random)))
 
 
 def _improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[..., seeds, tasks] twice → [...]"""
-    wins = np.sign(x[..., :, None, :] - y[..., None, :, :])  # 1, 0 or -1 a pair of seeds
+    """Two arrays [..., seeds, tasks] → [...]"""
+    wins = np.sign(x[..., :, None, :] - y[..., None, :, :])  # 1, 0 or -1 per pair of seeds
     return np.asarray((wins.mean(axis=(-3, -2, -1)) + 1) / 2)
 
 
 def _resampled(
     what: str, scores: NDArray[np.float64], random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """[resamples, seeds, tasks]: of every task as many seeds as there are, with replacement."""
+    """[resamples, seeds, tasks]: the seeds of every task, drawn with replacement."""
     seeds, tasks = scores.shape
     if seeds < 2:
-        raise ValueError(f"{what}: one seed has no interval; it needs two")
+        raise ValueError(f"{what}: one seed has no interval; at least two are needed")
     drawn = random.integers(seeds, size=(RESAMPLES, seeds, tasks))
     return np.asarray(scores[drawn, np.arange(tasks)])
 
 
-def _percentiles(found: NDArray[np.float64]) -> Interval:
-    low, high = np.quantile(found, (0.025, 0.975))
+def _percentiles(resamples: NDArray[np.float64]) -> Interval:
+    low, high = np.quantile(resamples, (0.025, 0.975))
     return Interval(float(low), float(high))
 
 
 def normalised(scores: ArrayLike, baseline: ArrayLike) -> Sample:
-    """Of every seed the mean over tasks of score / baseline; `baseline` has a number a task.
+    """Every seed's mean over tasks of score / baseline; `baseline` has one number per task.
 
-    The paper's "average performance over all five MuJoCo tasks, normalized with respect to"
-    another's (Figure "Ablation": TD7's at 5M). Row i of [seeds, tasks] counts as one seed.
+    The paper's "average performance over all five MuJoCo tasks, normalized with respect to" that
+    of another row (Figure "Ablation": TD7's at 5M). Row i of [seeds, tasks] counts as one seed.
     """
     x = _numbers("scores", scores, SCORES)
     reference = _numbers("baseline", baseline, ("tasks",))
     if len(reference) != x.shape[1]:
-        raise ValueError(f"scores of {x.shape[1]} tasks, a baseline of {len(reference)}")
+        raise ValueError(f"scores have {x.shape[1]} tasks, the baseline {len(reference)}")
     return Sample.of(_ratios(x, reference).mean(axis=1))
 
 
 def percent_loss(reference: ArrayLike, variant: ArrayLike) -> Sample:
-    """100 (1 - variant / mean of the reference), the mean over tasks; negative where it is better.
+    """100 (1 - variant / mean of the reference), averaged over tasks; negative if it is better.
 
-    The paper's Figure "Mean Percent Loss". The reference counts as exact: its mean has no share in
-    the interval. Row i of [seeds, tasks] is averaged over tasks first, so the interval
-    is that of as many numbers as there are seeds. The paper does not say so; its printed intervals
+    The paper's Figure "Mean Percent Loss". The reference counts as exact: its spread does not
+    enter the interval. Row i of [seeds, tasks] is averaged over tasks first, so the interval is
+    over as many numbers as there are seeds. The paper does not state this; its printed intervals
     scatter around those of independent tasks as ten such numbers would.
     """
     y, x = _pair("reference", reference, "variant", variant)
@@ -184,53 +186,55 @@ def percent_loss(reference: ArrayLike, variant: ArrayLike) -> Sample:
 def _ratios(x: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]:
     if (reference <= 0).any():
         task = int(np.argmax(reference <= 0))
-        raise ValueError(f"task {task}: no share of {reference[task]:g}, which is not positive")
+        raise ValueError(
+            f"task {task}: cannot divide by {reference[task]:g}, which is not positive"
+        )
     return x / reference
 
 
 def smoothed(curve: ArrayLike, window: int = 10) -> NDArray[np.float64]:
-    """Every evaluation's mean with the `window` - 1 before it, or with as many as there are.
+    """The mean of every evaluation and the `window` - 1 before it, or as many as there are.
 
-    The paper: "smoothed uniformly over a window of 10 evaluations". That the window ends at the
-    evaluation, so that nothing later is seen, is our reading.
+    The paper: "smoothed uniformly over a window of 10 evaluations". We read this as a window that
+    ends at the evaluation, so that no later one enters.
     """
-    given = _numbers("curve", curve, *CURVES)
+    x = _numbers("curve", curve, *CURVES)
     if window < 1:
         raise ValueError(f"a window of {window} evaluations; at least one is needed")
-    ends = range(1, given.shape[-1] + 1)
-    means = [given[..., max(0, end - window) : end].mean(axis=-1) for end in ends]
+    ends = range(1, x.shape[-1] + 1)
+    means = [x[..., max(0, end - window) : end].mean(axis=-1) for end in ends]
     return np.stack(means, axis=-1)
 
 
 def times_to_reach(steps: Sequence[int], curves: ArrayLike, score: float) -> tuple[int | None, ...]:
-    """Of every seed the step of the first evaluation at or above the score; None if none is."""
-    given = _numbers("curves", curves, ("seeds", "evaluations"))
-    if len(steps) != given.shape[1]:
-        raise ValueError(f"{len(steps)} steps, but {given.shape[1]} evaluations")
+    """Every seed's step of the first evaluation at or above the score; None if there is none."""
+    x = _numbers("curves", curves, ("seeds", "evaluations"))
+    if len(steps) != x.shape[1]:
+        raise ValueError(f"{len(steps)} steps, but {x.shape[1]} evaluations")
     _increasing("steps", steps)
     if not np.isfinite(score):
-        raise ValueError(f"a score of {score} is never reached")
-    reached = given >= score
+        raise ValueError(f"a score of {score} cannot be reached")
+    reached = x >= score
     return tuple(int(steps[int(row.argmax())]) if row.any() else None for row in reached)
 
 
 def drops(curve: ArrayLike, percent: float, within: int) -> float:
     """The share of evaluations with one among the next `within` that is > `percent` % lower.
 
-    The paper's figure of Hopper's instability, there of TD3's evaluations in the last 1M of 5M
-    steps, for `within` 1, 5, 10: the caller cuts the curve. Its axis says ">", its caption "at
-    least". The last `within` evaluations do not count, since what follows them is not all known,
-    nor do those that are not positive: nothing is a percentage of them.
+    The paper's figure of Hopper's instability shows this for TD3's evaluations in the last 1M of
+    5M steps, with `within` 1, 5 and 10; the caller selects the evaluations. Its axis has ">", its
+    caption "at least". The last `within` evaluations do not count, because fewer follow them, nor
+    do evaluations that are not positive, because a percentage of them has no meaning.
     """
-    given = _numbers("curve", curve, *CURVES)
-    evaluations = given.shape[-1]
+    x = _numbers("curve", curve, *CURVES)
+    evaluations = x.shape[-1]
     if not 1 <= within < evaluations:
         raise ValueError(f"within {within} evaluations; allowed: 1 to {evaluations - 1}")
-    now = given[..., :-within]
+    now = x[..., :-within]
     counts = now > 0
     if not counts.any():
-        raise ValueError(f"no percentage of returns of at most {now.max():g}")
-    windows = np.lib.stride_tricks.sliding_window_view(given, within, axis=-1)
+        raise ValueError(f"drops need positive returns; the highest is {now.max():g}")
+    windows = np.lib.stride_tricks.sliding_window_view(x, within, axis=-1)
     lowest = windows[..., 1:, :].min(axis=-1)
     return float((100 * (now - lowest) > percent * now)[counts].mean())
 
@@ -242,21 +246,21 @@ class Aligned:
     seeds: tuple[int, ...]
     steps: tuple[int, ...]
     values: NDArray[np.float64]  # [seeds, evaluations]
-    left_out: tuple[str, ...]  # a line a seed with evaluations that another lacks
+    left_out: tuple[str, ...]  # a line per seed with evaluations that another lacks
 
 
 def common(curves: Mapping[int, Sequence[tuple[int, float]]]) -> Aligned:
-    """Per-seed curves, seed: (step, return) in order of steps, on their common steps."""
+    """Curves by seed, as (step, return) in the order of steps → the same on their common steps."""
     if not curves:
         raise ValueError("no curves to align")
     by_seed = {seed: dict(curve) for seed, curve in curves.items()}
     for seed, curve in curves.items():
         _increasing(f"seed {seed}", [step for step, _ in curve])
-    shared = sorted(set.intersection(*(set(known) for known in by_seed.values())))
+    shared = sorted(set.intersection(*(set(curve) for curve in by_seed.values())))
     if not shared:
-        counts = ", ".join(f"seed {seed}: {len(known)}" for seed, known in by_seed.items())
-        raise ValueError(f"no step is common to all seeds; evaluations of {counts}")
-    values = [[known[step] for step in shared] for known in by_seed.values()]
+        counts = ", ".join(f"seed {seed}: {len(curve)}" for seed, curve in by_seed.items())
+        raise ValueError(f"no step is common to all seeds; numbers of evaluations: {counts}")
+    values = [[curve[step] for step in shared] for curve in by_seed.values()]
     lines = (_left_out(seed, by_seed, shared) for seed in by_seed)
     return Aligned(
         tuple(by_seed),
@@ -267,23 +271,22 @@ def common(curves: Mapping[int, Sequence[tuple[int, float]]]) -> Aligned:
 
 
 def _left_out(seed: int, by_seed: Mapping[int, Mapping[int, float]], shared: Sequence[int]) -> str:
-    """What of a seed is not among the shared steps, and which seeds lack it; "" if nothing."""
-    known = by_seed[seed]
-    gone = sorted(set(known) - set(shared))
-    if not gone:
+    """A seed's evaluations that are not at shared steps, and the seeds without them; "" if none."""
+    own = sorted(set(by_seed[seed]) - set(shared))
+    if not own:
         return ""
-    lacking = [str(other) for other, theirs in by_seed.items() if set(gone) - set(theirs)]
-    steps = f"step {gone[0]:,}" if len(gone) == 1 else f"steps {gone[0]:,} to {gone[-1]:,}"
+    lacking = [str(other) for other, curve in by_seed.items() if set(own) - set(curve)]
+    steps = f"step {own[0]:,}" if len(own) == 1 else f"steps {own[0]:,} to {own[-1]:,}"
     return (
-        f"seed {seed}: {len(gone)} of {len(known)} evaluations left out ({steps}), "
-        f"not in seed {', '.join(lacking)}"
+        f"seed {seed}: {len(own)} of {len(by_seed[seed])} evaluations left out ({steps}), "
+        f"missing in seed {', '.join(lacking)}"
     )
 
 
 def _pair(
     name: str, a: ArrayLike, other: str, b: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Two [seeds, tasks] of the same tasks."""
+    """Two arrays [seeds, tasks] of the same tasks."""
     x, y = _numbers(name, a, SCORES), _numbers(other, b, SCORES)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"{name} has {x.shape[1]} tasks, {other} {y.shape[1]}")
@@ -291,21 +294,23 @@ def _pair(
 
 
 def _numbers(what: str, values: ArrayLike, *shapes: tuple[str, ...]) -> NDArray[np.float64]:
-    """An array of one of the shapes, full of finite numbers."""
+    """An array of finite numbers with one of the shapes."""
     allowed = " or ".join(f"[{', '.join(axes)}]" for axes in shapes)
     try:
-        given = np.asarray(values, np.float64)
+        x = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{what}: gaps or unequal lengths; needed: {allowed}, full") from None
-    if given.ndim not in [len(axes) for axes in shapes]:
-        raise ValueError(f"{what}: of shape {list(given.shape)}; needed: {allowed}")
-    if given.size == 0:
-        raise ValueError(f"{what}: empty, of shape {list(given.shape)}")
-    bad = np.argwhere(~np.isfinite(given))
+        raise ValueError(f"{what}: gaps or unequal lengths; needed: a full {allowed}") from None
+    if x.ndim not in [len(axes) for axes in shapes]:
+        raise ValueError(f"{what}: the shape is {list(x.shape)}; needed: {allowed}")
+    if x.size == 0:
+        raise ValueError(f"{what}: empty, with shape {list(x.shape)}")
+    bad = np.argwhere(~np.isfinite(x))
     if len(bad):
-        where, found = bad[0].tolist(), given[tuple(bad[0])]
-        raise ValueError(f"{what}: {len(bad)} of {given.size} not finite; first {found} at {where}")
-    return given
+        index, value = bad[0].tolist(), x[tuple(bad[0])]
+        raise ValueError(
+            f"{what}: {len(bad)} of {x.size} are not finite; the first is {value} at {index}"
+        )
+    return x
 
 
 def _increasing(what: str, steps: Sequence[int]) -> None:

@@ -17,7 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_runs import write_run  # beside the other tests, found by the line above
-from td7.report import write as write_module
+from td7.report.report import read_report
+from td7.report.write import write
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
@@ -48,7 +49,7 @@ const panel = () => host.querySelector(".panel svg");
 const lines = () => panel().querySelectorAll("path").length;
 const press = (key) => panel().dispatchEvent(new KeyboardEvent("keydown", { key }));
 const change = (input) => input.dispatchEvent(new Event("change", { bubbles: true }));
-const said = () => document.getElementById("said").textContent;
+const said = () => document.getElementById("announcement").textContent;
 try {
   outcome.panels = Object.entries(grids("online")).map(([title, own]) => [title, own.length]);
   outcome.mean = lines();
@@ -189,7 +190,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env="Ant-v4",
         every=250_000,
     )
-    write_module.write(write_module.read([folder / "runs"]), folder / "out", with_figures=False)
+    write(read_report([folder / "runs"]), folder / "out", with_figures=False)
     return folder / "out"
 
 

@@ -95,9 +95,9 @@ def _info(options: Namespace) -> int:
 
 def _fetch(options: Namespace) -> int:
     from td7.datasets.download import fetch
-    from td7.training.progress import amounts
+    from td7.training.progress import progress_bar
 
-    with amounts(options.id, "bytes") as report:
+    with progress_bar(options.id, "bytes") as report:
         path = fetch(
             options.id,
             Path(options.out),
@@ -112,16 +112,16 @@ def _fetch(options: Namespace) -> int:
 
 def _record(options: Namespace) -> int:
     from td7.configs import parse, parse_number
-    from td7.datasets.record import origin, record
+    from td7.datasets.record import record
+    from td7.runs.record import RunRecord
     from td7.training.hardware import MOST_WORKERS
-    from td7.training.progress import amounts
-    from td7.types import Task
+    from td7.training.progress import progress_bar
 
     run = Path(options.run)
-    task = Task(origin(run).task_id).name
+    task = RunRecord.read(run).task.name
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
     workers = parse_number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
-    with amounts(out.name, "rows") as report:
+    with progress_bar(out.name, "rows") as report:
         record(
             run,
             options.kind,

@@ -30,7 +30,7 @@ def run(options: Namespace) -> int:
     from td7.cli.terminal import return_table
     from td7.configs import parse
     from td7.report.result import data_origin
-    from td7.runs.record import folder_of, read_config
+    from td7.runs.record import RunRecord, run_and_step
 
     episodes = evaluate(
         options.dir,
@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
         video=options.video,
         say=say,
     )
-    dataset = read_config(folder_of(Path(options.dir))[0]).get("dataset")
+    dataset = RunRecord.read(run_and_step(Path(options.dir))[0]).dataset
     new_console().print(return_table(episodes, data_origin(dataset)[1] if dataset else ""))
     if options.video:
         print(f"video: {options.video}")

@@ -34,19 +34,21 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
 
 
 def run(options: Namespace) -> int:
-    from td7.report.write import read, write
+    from td7.report.markdown import with_tables
+    from td7.report.report import read_report
+    from td7.report.write import write
 
-    report = read([Path(folder) for folder in options.dirs])
+    report = read_report([Path(folder) for folder in options.dirs])
     out = Path(options.out)
     files = write(report, out, with_figures=not options.no_figures)
     for file in map(Path, options.markdown):
         try:
             before = file.read_text(encoding="utf-8") if file.exists() else ""
-            file.write_text(report.within(before), encoding="utf-8")
+            file.write_text(with_tables(before, report), encoding="utf-8")
         except (OSError, UnicodeError, InputError) as error:
             raise InputError(f"cannot write to {file}: {one_line(error)}") from None
     print(report.summary)
-    for note in report.findings.notes:
+    for note in report.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"wrote {len(files)} files, among them {out / 'report.html'}")
     return 0

@@ -83,7 +83,7 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     from td7.report.curves import learning_curve
     from td7.report.result import data_origin
     from td7.rollouts.registration import can_draw
-    from td7.types import Task
+    from td7.runs.record import RunRecord
 
     try:
         run = train()
@@ -92,9 +92,9 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
             f"{stop}; continue it exactly with `td7 resume {stop.path}`", 128 + stop.signum
         )
     picture = run.path / "learning_curve.png"
-    task, dataset = run.config["task"]["id"], run.config["dataset"]
-    where = Path(dataset["source"]).stem if dataset else task
-    title = f"{run.config['algorithm']} on {where}"
+    record = RunRecord.read(run.path)
+    task, dataset = record.task, record.dataset
+    title = f"{record.algorithm} on {Path(dataset.source).stem if dataset else task.id}"
     unit = "updates" if dataset else "environment steps"
     learning_curve(run.evaluations, title, unit).savefig(picture, dpi=150)
     if quiet:
@@ -103,12 +103,12 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     if dataset:
         origin = data_origin(dataset)[1]
         console.print(
-            evaluation_table(run.evaluations, scored_task=task, origin=origin, step="update")
+            evaluation_table(run.evaluations, scored_task=task.id, origin=origin, step="update")
         )
     else:
         console.print(evaluation_table(run.evaluations))
     shown = {"learning curve": str(picture), "all files": str(run.path)}
-    if can_draw(Task(task, run.config["task"]["kwargs"])):
+    if can_draw(task):
         shown["make a video"] = f"td7 evaluate {run.path} --video {run.path / 'video.mp4'}"
     for label, text in shown.items():
         console.print(f"{label:15} {text}", highlight=False, soft_wrap=True, markup=False)

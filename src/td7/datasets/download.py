@@ -1,4 +1,4 @@
-"""D4RL's files, fetched: a cut transfer goes on, and only the known SHA-256 counts."""
+"""Download D4RL's files: interrupted transfers continue, and every file's SHA-256 is checked."""
 
 import csv
 import fcntl
@@ -23,62 +23,63 @@ from td7.errors import InputError, RunError, one_line, unknown
 from td7.files import sync_folder, writing_to
 
 URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2"  # D4RL's own
-URL_VARIABLE = "TD7_DATASETS_URL"  # of the environment: another address of the same files
+URL_VARIABLE = "TD7_DATASETS_URL"  # environment variable with another address of the same files
 TIMEOUT = 30.0  # seconds without a byte
-WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds between the tries of a transfer that is cut
+WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds before the retries of an interrupted transfer
 CHUNK = 1 << 20  # bytes
 
-Report = Callable[[int, int], None]  # of the bytes done, and of all
+ReportProgress = Callable[[int, int], None]  # receives the bytes so far and the total
 Say = Callable[[str], None]
 
 
-class Dataset(NamedTuple):
-    """A file and what it must hold."""
+class RemoteFile(NamedTuple):
+    """A file's name and what it must contain."""
 
     file: str
     bytes: int
     sha256: str
 
 
-def _table() -> dict[str, Dataset]:
+def _read_table() -> dict[str, RemoteFile]:
     with (files("td7.datasets") / "d4rl.csv").open() as file:
         return {
-            row["name"]: Dataset(row["file"], int(row["bytes"]), row["sha256"])
+            row["name"]: RemoteFile(row["file"], int(row["bytes"]), row["sha256"])
             for row in csv.DictReader(file)
         }
 
 
-# Sizes and checksums are those TensorFlow Datasets lists for the addresses under URL:
+# TensorFlow Datasets lists these sizes and checksums for the addresses under URL:
 # github.com/tensorflow/datasets, tensorflow_datasets/d4rl/d4rl_mujoco_*/checksums.tsv
-DATASETS: Mapping[str, Dataset] = _table()
+DATASETS: Mapping[str, RemoteFile] = _read_table()
 
 
 def fetch(
     name: str,
     folder: Path,
     *,
-    report: Report,
+    report: ReportProgress,
     say: Say,
     base_url: str | None = None,
     replace: bool = False,
-    datasets: Mapping[str, Dataset] = DATASETS,
+    datasets: Mapping[str, RemoteFile] = DATASETS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """The dataset's file in `folder`, whole and checked; a good one that is there is left alone.
+    """Return the dataset's checked file in `folder`, downloaded unless it is there already.
 
-    A file of the same name with other content gives way only if `replace`, and only to a good one.
+    `replace` allows a file of the same name with other content to be replaced, once the new one has
+    been checked.
     """
     if name not in datasets:
         raise unknown("dataset", name, datasets)
     dataset = datasets[name]
-    url = f"{_base(base_url)}/{dataset.file}"
+    url = f"{_base_url(base_url)}/{dataset.file}"
     path = folder / dataset.file
-    if _is_there(path, dataset, replace=replace):
-        say(f"{path} is there already, and its SHA-256 is right")
+    if _exists(path, dataset, replace=replace):
+        say(f"{path} exists already, and its SHA-256 is correct")
         return path
-    with _alone(path):
-        if not _is_there(path, dataset, replace=replace):  # it may have come meanwhile
-            part = _Part(path)
+    with _exclusive(path):
+        if not _exists(path, dataset, replace=replace):  # another process may have fetched it
+            part = _PartialFile(path)
             _check_space(part, dataset)
             _Transfer(url, part, dataset, report, say, sleep).fetch()
             part.move_to(path)
@@ -86,24 +87,24 @@ def fetch(
     return path
 
 
-def _base(given: str | None) -> str:
-    base = given or os.environ.get(URL_VARIABLE) or URL
+def _base_url(option: str | None) -> str:
+    base = option or os.environ.get(URL_VARIABLE) or URL
     try:
         split = urlsplit(base)
         usable = split.scheme in {"http", "https"} and split.hostname and split.port != 0
-    except ValueError:  # a port that is no number, say
+    except ValueError:  # such as a port that is not a number
         usable = False
     if not usable:
-        raise InputError(f"{base!r} is not an address of datasets, such as {URL}")
+        raise InputError(f"{base!r} is not an HTTP address, such as {URL}")
     return base.rstrip("/")
 
 
-def identified(path: Path) -> str:
-    """The name of the dataset that a file is, by its SHA-256; empty if it is none."""
+def identify(path: Path) -> str:
+    """Return the name of the D4RL dataset with this file's SHA-256; empty if there is none."""
     size = path.stat().st_size
-    found = [name for name, dataset in DATASETS.items() if dataset.bytes == size]
-    digest = _sha256(path) if found else ""
-    return next((name for name in found if DATASETS[name].sha256 == digest), "")
+    candidates = [name for name, dataset in DATASETS.items() if dataset.bytes == size]
+    digest = _sha256(path) if candidates else ""
+    return next((name for name in candidates if DATASETS[name].sha256 == digest), "")
 
 
 def _sha256(path: Path) -> str:
@@ -111,22 +112,22 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _is_there(path: Path, dataset: Dataset, *, replace: bool) -> bool:
-    """Whether a good file is; a bad one must be allowed to be replaced."""
+def _exists(path: Path, dataset: RemoteFile, *, replace: bool) -> bool:
+    """Whether the right file is there; raise if another one is that must not be replaced."""
     if not path.exists():
         return False
-    found = _sha256(path)
-    if found != dataset.sha256 and not replace:
+    digest = _sha256(path)
+    if digest != dataset.sha256 and not replace:
         raise InputError(
-            f"{path} is there, but its SHA-256 is {found} and not {dataset.sha256}; "
-            "move it away, or let --replace fetch a good one in its place"
+            f"{path} exists, but its SHA-256 is {digest} and not {dataset.sha256}; "
+            "move it away, or replace it with --replace"
         )
-    return found == dataset.sha256
+    return digest == dataset.sha256
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time fetches a file."""
+def _exclusive(path: Path) -> Iterator[None]:
+    """Let one process at a time download a file."""
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock").open("a")
@@ -134,12 +135,12 @@ def _alone(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{path} is being fetched by another td7 process") from None
+            raise InputError(f"{path} is being downloaded by another td7 process") from None
         yield
 
 
-class _Part:
-    """What has come of a file so far and, beside it, of which version of the remote file."""
+class _PartialFile:
+    """The bytes received so far and, in a second file, the version of the remote file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(f"{path.name}.part")
@@ -154,10 +155,10 @@ class _Part:
         return self._version.read_text() if self._version.exists() else ""
 
     def begin(self, version: str) -> None:
-        self.path.write_bytes(b"")  # first, so that old bytes never pass for the new version's
+        self.path.write_bytes(b"")  # first: old bytes must never count as the new version's
         self._version.write_text(version)
 
-    def drop(self) -> None:
+    def delete(self) -> None:
         self.path.unlink(missing_ok=True)
         self._version.unlink(missing_ok=True)
 
@@ -165,11 +166,11 @@ class _Part:
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         self.path.replace(path)
-        self.drop()
+        self.delete()
         sync_folder(path.parent)
 
 
-def _check_space(part: _Part, dataset: Dataset) -> None:
+def _check_space(part: _PartialFile, dataset: RemoteFile) -> None:
     folder = part.path.parent
     missing, free = dataset.bytes - part.size, shutil.disk_usage(folder).free
     if missing > free:
@@ -179,12 +180,12 @@ def _check_space(part: _Part, dataset: Dataset) -> None:
 
 
 class _NetworkError(Exception):
-    """A fault that another try may get past."""
+    """A failure that a retry may overcome."""
 
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """Tells the network's faults from the disk's, which are OSErrors as well."""
+    """Distinguish errors of the network from errors of the disk, which are OSErrors as well."""
     try:
         yield
     except (OSError, HTTPException, UnicodeError) as error:
@@ -193,53 +194,53 @@ def _network() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Transfer:
-    """A file on its way from an address into its part."""
+    """The download of one file from an address."""
 
     url: str
-    part: _Part
-    dataset: Dataset
-    report: Report
+    part: _PartialFile
+    dataset: RemoteFile
+    report: ReportProgress
     say: Say
     sleep: Callable[[float], None]
 
     def fetch(self) -> None:
-        """All bytes, checked; what comes corrupt is fetched once more, from its beginning."""
-        found = ""
+        """Download all bytes and check them; after a wrong SHA-256, start over once."""
+        digest = ""
         for _ in range(2):
-            self._fill()
-            found = _sha256(self.part.path)
-            if found == self.dataset.sha256:
+            self._download()
+            digest = _sha256(self.part.path)
+            if digest == self.dataset.sha256:
                 return
-            self.part.drop()
-            self.say(f"what came from {self.url} has the wrong SHA-256, and is thrown away")
-        raise RunError(f"{self.url}: the SHA-256 should be {self.dataset.sha256}, but is {found}")
+            self.part.delete()
+            self.say(f"the file from {self.url} has the wrong SHA-256 and is deleted")
+        raise RunError(f"{self.url}: the SHA-256 should be {self.dataset.sha256}, but is {digest}")
 
-    def _fill(self) -> None:
-        """All bytes; once the address has answered, faults are waited out."""
+    def _download(self) -> None:
+        """Download all bytes; once the server has responded, wait and retry after errors."""
         part, size = self.part, self.dataset.bytes
-        answered, waits, before = False, iter(WAITS), part.size
+        responded, waits, before = False, iter(WAITS), part.size
         while part.size < size:
             try:
-                with self._ask() as response:
-                    answered = True
+                with self._request() as response:
+                    responded = True
                     self._receive(response)
             except _NetworkError as error:
-                if not answered:
+                if not responded:
                     raise RunError(f"{self.url}: {error}") from error
-                if part.size > before:  # slowly, but it comes
+                if part.size > before:  # there is progress, so all retries are left
                     waits = iter(WAITS)
                 before = part.size
-                got = f"{part.size:,} of {size:,} bytes"
+                amount = f"{part.size:,} of {size:,} bytes"
                 if (wait := next(waits, None)) is None:
                     raise RunError(
-                        f"{self.url}: {error}; {got} are kept, "
-                        "and the same command goes on from there"
+                        f"{self.url}: {error}; {amount} are kept, "
+                        "and the same command continues from there"
                     ) from error
-                self.say(f"{error}; {got} have come, going on in {wait:g} s")
+                self.say(f"{error}; {amount} are received, continuing in {wait:g} s")
                 self.sleep(wait)
 
-    def _ask(self) -> HTTPResponse:
-        """The answer to a request for what the part does not have yet."""
+    def _request(self) -> HTTPResponse:
+        """Request the bytes that are still missing."""
         headers = {"User-Agent": "td7"}
         if self.part.size:
             headers["Range"] = f"bytes={self.part.size}-"
@@ -253,38 +254,38 @@ class _Transfer:
             except HTTPError as error:
                 error.close()
                 if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and self.part.size:
-                    self.part.drop()  # of a longer file than there is now
-                    return self._ask()
+                    self.part.delete()  # it belongs to a longer file than the server's
+                    return self._request()
                 raise _NetworkError(f"{error.code} {error.reason}") from error
         return response
 
     def _receive(self, response: HTTPResponse) -> None:
-        """Adds an answer to the part, or begins it anew if the answer does not go on with it."""
+        """Append the response to the partial file, or start over if it does not continue it."""
         part, size = self.part, self.dataset.bytes
         begin, total = _span(response)
-        if total not in {"", "*", str(size)}:  # before a good part is given up for it
+        if total not in {"", "*", str(size)}:  # checked before the partial file is overwritten
             raise RunError(f"{self.url} has {total} bytes, but {self.dataset.file} has {size}")
         version = _version(response)
         if begin == 0:
             if part.size:
-                self.say("the server does not go on with the bytes that are here; beginning anew")
+                self.say("the server cannot continue the partial file; starting over")
             part.begin(version)
         elif (begin, version) != (part.size, part.version):
-            part.drop()
-            raise _NetworkError("the file at the address is another one now")
+            part.delete()
+            raise _NetworkError("the file at the address has changed")
         with part.path.open("ab") as file:
             self.report(file.tell(), size)
             while missing := size - file.tell():
                 with _network():
                     data = response.read1(min(CHUNK, missing))
                 if not data:
-                    raise _NetworkError("the connection was cut")
+                    raise _NetworkError("the connection was closed early")
                 file.write(data)
                 self.report(file.tell(), size)
 
 
 def _span(response: HTTPResponse) -> tuple[int, str]:
-    """Where an answer begins in the file (-1: nobody knows), and the file's size, if it says so."""
+    """Return where the response begins in the file (-1: unknown) and the file's size, or ""."""
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0, response.headers.get("Content-Length", "")
     span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
@@ -292,6 +293,6 @@ def _span(response: HTTPResponse) -> tuple[int, str]:
 
 
 def _version(response: HTTPResponse) -> str:
-    """What If-Range takes: a strong ETag, or else a date."""
+    """Return the response's version for If-Range: a strong ETag, or else a date."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")

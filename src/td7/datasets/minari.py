@@ -1,4 +1,4 @@
-"""Minari's datasets as replay rows."""
+"""Minari's datasets, read as replay rows."""
 
 import os
 from pathlib import Path
@@ -9,34 +9,32 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 
-from td7.datasets.dataset import (
-    Dataset,
-    booleans,
-    chosen_bounds,
+from td7.datasets.checks import (
+    action_bounds,
+    boolean_flags,
     finite_float32,
     reading,
     unit_actions,
 )
+from td7.datasets.dataset import Dataset
 from td7.errors import InputError, one_line
 from td7.rollouts.environment import ActionMap
 from td7.types import Float32, RowLayout
 
-# -- Minari's ------------------------------------------------------------------------------------
-
 
 def minari_root() -> Path:
-    """Where Minari keeps its local datasets."""
+    """Return the folder in which Minari keeps its local datasets."""
     return Path(os.environ.get("MINARI_DATASETS_PATH", "~/.minari/datasets")).expanduser()
 
 
 def minari_folder(path: Path) -> Path | None:
-    """Where the data of a Minari dataset lies, given its folder or its id; None if it is none."""
-    places = (path, path / "data", minari_root() / path / "data")
-    return next((place for place in places if (place / "metadata.json").is_file()), None)
+    """Return the data folder of the Minari dataset with this path or id; None if there is none."""
+    candidates = (path, path / "data", minari_root() / path / "data")
+    return next((folder for folder in candidates if (folder / "metadata.json").is_file()), None)
 
 
 def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
-    """Every row is kept: the next observation is there also where an episode was cut."""
+    """Read all rows: a Minari episode has a next observation even where it was cut."""
     try:
         import minari
 
@@ -48,68 +46,68 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
     states = _flat_box(where, "observation", data.observation_space)
     actions = _flat_box(where, "action", data.action_space)
     layout = RowLayout(*states.shape, *actions.shape)
-    stated = ActionMap(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
-    bounds = chosen_bounds(where, bounds, stated, layout)
-    rows, returns, lengths = _minari_rows(where, data, layout)
+    stated_bounds = ActionMap(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
+    bounds = action_bounds(where, bounds, stated_bounds, layout)
+    rows, returns, lengths = _read_episodes(where, data, layout)
     action = layout.split(rows).action
-    action[:], clipped = unit_actions(where, action, bounds)
+    action[:], warnings = unit_actions(where, action, bounds)
     return Dataset(
         source=where,
         name=data.id,
         task_id=data.env_spec.id if data.env_spec else "",
-        task_kwargs=_made_with(data.env_spec) if data.env_spec else None,
+        task_kwargs=_task_kwargs(data.env_spec) if data.env_spec else None,
         layout=layout,
         bounds=bounds,
         rows=rows,
         returns=np.array(returns, np.float64),
         lengths=np.array(lengths, np.int64),
         self_collected=False,
-        warnings=tuple(clipped),
+        warnings=tuple(warnings),
     )
 
 
-def _made_with(spec: EnvSpec) -> dict[str, Any]:
-    """What a task was made with other than usual, but for how it is drawn."""
-    usual = gymnasium.registry.get(spec.id, EnvSpec(spec.id))
+def _task_kwargs(spec: EnvSpec) -> dict[str, Any]:
+    """Return the kwargs that differ from the registered task's, but for the render mode."""
+    registered = gymnasium.registry.get(spec.id, EnvSpec(spec.id))
     kwargs, steps = {**spec.kwargs, "render_mode": None}, spec.max_episode_steps
-    if steps not in (None, usual.max_episode_steps):
+    if steps not in (None, registered.max_episode_steps):
         kwargs["max_episode_steps"] = steps
-    known = {**usual.kwargs, "render_mode": None}
-    return {name: value for name, value in kwargs.items() if (name, value) not in known.items()}
+    defaults = {**registered.kwargs, "render_mode": None}
+    return {name: value for name, value in kwargs.items() if (name, value) not in defaults.items()}
 
 
-def _minari_rows(
+def _read_episodes(
     where: str, data: Any, layout: RowLayout
 ) -> tuple[Float32, list[float], list[int]]:
-    """All rows, actions as they are, and the complete episodes' returns and lengths."""
+    """Return all rows with the task's own actions; complete episodes' returns and lengths."""
     parts, returns, lengths = [np.empty((0, layout.width), np.float32)], [], []
     with reading(where):
         episodes = iter(data.iterate_episodes())
     for number in range(data.total_episodes):
-        here = f"{where}: episode {number}"
-        with reading(here):
-            rows, complete = _episode_rows(here, next(episodes), layout)
+        episode = f"{where}: episode {number}"
+        with reading(episode):
+            rows, is_complete = _episode_rows(episode, next(episodes), layout)
         parts.append(rows)
-        if complete:
+        if is_complete:
             returns.append(float(layout.split(rows).reward[:, 0].sum(dtype=np.float64)))
             lengths.append(len(rows))
     rows = np.concatenate(parts)
     if not len(rows):
         raise InputError(f"{where}: observations has no rows; allowed: some")
-    if len(rows) != data.total_steps:  # Minari passes over the rest of an episode it reads in parts
+    if len(rows) != data.total_steps:  # Minari skips the rest of an episode that is read in parts
         raise InputError(f"{where}: its episodes have {len(rows)} rows, not {data.total_steps}")
     return rows, returns, lengths
 
 
 def _episode_rows(where: str, episode: Any, layout: RowLayout) -> tuple[Float32, bool]:
-    """An episode's rows, actions as they are, and whether it ended or was cut."""
+    """Return an episode's rows with the task's own actions, and whether it is complete."""
     numbers, flags = {}, {}
     for name in ("observations", "actions", "rewards"):
         with reading(f"{where}: {name}"):
             numbers[name] = finite_float32(where, name, getattr(episode, name))
     for name in ("terminations", "truncations"):
         with reading(f"{where}: {name}"):
-            flags[name] = booleans(where, name, np.asarray(getattr(episode, name)))
+            flags[name] = boolean_flags(where, name, np.asarray(getattr(episode, name)))
     observations, actions, rewards = numbers.values()
     terminations, truncations = flags.values()
     n = len(actions)

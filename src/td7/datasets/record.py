@@ -1,60 +1,43 @@
-"""Datasets of one's own: what a run's policies do, or what it did, in D4RL's layout."""
+"""Record datasets in D4RL's layout: what a run's policies do, or what the run did."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from td7.configs import parse_number
-from td7.datasets.hdf5 import write
+from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError, one_line, unknown
 from td7.files import check_writable
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
-from td7.rollouts.pool import make_executor
+from td7.rollouts.pool import Executor, make_executor
 from td7.runs import policies
-from td7.runs.record import read_config
+from td7.runs.policies import Policy
+from td7.runs.record import RunRecord
 from td7.runs.snapshots import ROWS, Snapshots, process_folders
 from td7.types import Episode, Float32, RowLayout
 
-FIRST_EPISODE = 1_000_000  # a run has fewer: what is recorded begins where no training did
-MEDIUM = 1 / 3  # of the way from random to the run's best, as D4RL's medium policies are
+FIRST_EPISODE = 1_000_000  # recorded episodes begin here, past all that a run trains on
+MEDIUM = 1 / 3  # of the way from the random to the best return, as D4RL's medium policies are
 
-Report = Callable[[int, int], None]  # rows so far, and in all
-
-
-class Origin(NamedTuple):
-    """What a run's config says of where its data come from."""
-
-    task_id: str
-    algorithm: str
-    first_seed: int
-
-
-def origin(run: Path) -> Origin:
-    config = read_config(run)
-    try:
-        task_id, algorithm = str(config["task"]["id"]), str(config["algorithm"])
-        return Origin(task_id, algorithm, int(config["seeds"][0]))
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{run / 'config.json'} is damaged: {error!r}") from None
+ReportProgress = Callable[[int, int], None]  # receives the rows so far and the total
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """Rows in time's order, and which of them are the last of an episode."""
+class Recording:
+    """Rows in the order of time, and which of them are the last of an episode."""
 
     rows: Float32  # [N, width]
-    ends: tuple[int, ...]  # where the task ended it, or its time limit
+    ends: tuple[int, ...]  # where the task or its time limit ended the episode
     cuts: tuple[int, ...]  # where only the recording did
 
-    def __add__(self, other: "Recorded") -> "Recorded":
+    def __add__(self, other: "Recording") -> "Recording":
         n = len(self.rows)
-        return Recorded(
+        return Recording(
             np.concatenate([self.rows, other.rows]),
             (*self.ends, *(n + row for row in other.ends)),
             (*self.cuts, *(n + row for row in other.cuts)),
@@ -69,10 +52,10 @@ def record(
     *,
     seed: int | None,
     workers: int,
-    report: Report,
+    report: ReportProgress,
     say: Callable[[str], None],
 ) -> None:
-    """Writes a dataset of `rows` transitions, see KINDS, and says whose they are."""
+    """Write a dataset of `rows` transitions, see KINDS; its attributes say where they come from."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     parse_number("rows", rows, int, at_least=2)
@@ -81,53 +64,60 @@ def record(
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
     check_writable(out)
-    known = origin(run)
-    seed = known.first_seed if seed is None else seed
-    source = Source(run, seed, workers, report, say)
-    found, steps = KINDS[kind](source, rows)
-    spec = source.policy.spec
+    run_record = RunRecord.read(run)
+    seed = run_record.seeds[0] if seed is None else seed
+    recorder = Recorder(run, seed, rows, workers, report, say)
+    recording, policy_steps = KINDS[kind](recorder)
+    spec = recorder.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
-    parts = layout.split(found.rows)
+    parts = layout.split(recording.rows)
     terminals = parts.not_terminated[:, 0] == 0
-    last = np.zeros(rows, np.bool_)
-    last[[*found.ends, *found.cuts]] = True
-    write(
+    is_last = np.zeros(rows, np.bool_)
+    is_last[[*recording.ends, *recording.cuts]] = True
+    write_hdf5(
         out,
         observations=parts.state,
         actions=ActionMap(spec.action_low, spec.action_high).to_task(parts.action),
         next_observations=parts.next_state,
         rewards=parts.reward[:, 0],
         terminals=terminals,
-        timeouts=last & ~terminals,
+        timeouts=is_last & ~terminals,
         attributes={
             "task": spec.task.id,
             "task_kwargs": json.dumps(spec.task.kwargs),
             "kind": kind,
-            "algorithm": known.algorithm,
+            "algorithm": run_record.algorithm,
             "seed": seed,
-            "policy_steps": steps,
-            "policies": "; ".join(source.told),
+            "policy_steps": policy_steps,
+            "policies": "; ".join(recorder.provenance),
             "action_low": spec.action_low,
             "action_high": spec.action_high,
-            "cut_rows": np.array(found.cuts, np.int64),
+            "cut_rows": np.array(recording.cuts, np.int64),
         },
     )
 
 
-class Source:
-    """A run's seed as a source of transitions."""
+class Recorder:
+    """Plays or reads back `rows` transitions of one seed of a run."""
 
     def __init__(
-        self, run: Path, seed: int, workers: int, report: Report, say: Callable[[str], None]
+        self,
+        run: Path,
+        seed: int,
+        rows: int,
+        workers: int,
+        report: ReportProgress,
+        say: Callable[[str], None],
     ) -> None:
-        self.run, self.seed, self.workers, self.report = run, seed, workers, report
-        self._say = say
-        self.told: list[str] = []  # whose transitions they are
+        self.run, self.seed, self.rows = run, seed, rows
         self.policy = policies.load(run, seed)
         self.steps = self._policy_steps()
+        self.provenance: list[str] = []  # a line per policy
+        self._workers, self._report, self._say = workers, report, say
+        self._recorded = 0  # rows so far
 
     def _policy_steps(self) -> int:
-        """Those that its policy has seen, which are fewer than planned if the run was stopped."""
+        """Return the steps that the policy was trained for; a stopped run made fewer than asked."""
         file = self.run / "policy" / "policy.json"
         data = json.loads(file.read_text())
         try:
@@ -136,7 +126,7 @@ class Source:
             raise InputError(f"{file} is damaged: {error!r}") from None
 
     def _table(self, name: str) -> pd.DataFrame:
-        """Its own rows of one of the run's tables."""
+        """Return this seed's rows of one of the run's tables."""
         file = self.run / name
         try:
             table = pd.read_csv(file, usecols=["seed", "step", "return"])
@@ -144,86 +134,77 @@ class Source:
             raise InputError(f"{file} cannot be read: {one_line(error)}") from None
         return table[table["seed"] == self.seed]
 
-    def played(
-        self, policy: policies.Policy, rows: int, first: int, before: int = 0, after: int = 0
-    ) -> Recorded:
-        """What the policy does, exploring as it did in training; the last episode is cut.
+    def _note(self, source: str) -> None:
+        self.provenance.append(source)
+        self._say(source)
 
-        `before` and `after` are rows of another policy, for the report.
-        """
-        players = make_executor(policy.spec.task, policy.network, self.workers, self._say)
-        try:
-            process_folders: list[Float32] = []
-            ends: list[int] = []
-            cuts: list[int] = []
-            total, number = 0, first
-            while total < rows:
-                batch = range(number, number + max(1, self.workers))
-                for i in batch:
-                    task = EpisodeTask(self.seed, i, rows, policy.flat, policy.exploration)
-                    players.submit(task)
-                finished: dict[int, Episode] = {}
-                while players.pending:
-                    for result in players.completed(block=True):
-                        if not isinstance(result, EpisodeResult):
-                            raise TypeError(f"{result} is not an episode")
-                        finished[result.task.episode] = result.episode
-                for i in batch:  # in their order, whoever was first
-                    part = finished[i].rows[: rows - total]
-                    if len(part):
-                        total += len(part)
-                        process_folders.append(part)
-                        is_whole = finished[i].finished and len(part) == finished[i].length
-                        (ends if is_whole else cuts).append(total - 1)
-                number = batch[-1] + 1
-                self.report(before + total, before + rows + after)
-        finally:
-            players.close()
-        return Recorded(np.concatenate(process_folders), tuple(ends), tuple(cuts))
-
-    def _tell(self, text: str) -> None:
-        self.told.append(text)
-        self._say(text)
-
-    def expert(self) -> tuple[policies.Policy, int]:
-        """The last policy."""
-        self._tell(f"expert: the policy of step {self.steps:,}, the run's last")
+    def expert(self) -> tuple[Policy, int]:
+        """Return the last policy and its step."""
+        self._note(f"expert: the policy of step {self.steps:,}, the run's last")
         return self.policy, self.steps
 
-    def medium(self) -> tuple[policies.Policy, int]:
-        """The kept policy whose evaluation is nearest to a third of the way to the run's best.
+    def medium(self) -> tuple[Policy, int]:
+        """Return the kept policy whose return is nearest to a third of the way up, and its step.
 
-        One that never learned, or is no better for it, is the last resort.
+        A policy that is still the untrained one, or no better, is chosen only if all others are.
         """
-        kept = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdigit()}
-        scores = self._table("evaluations.csv").groupby("step")["return"].mean()
-        known = sorted(step for step in kept if step in scores.index)
-        if not known:
+        folders = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdigit()}
+        returns = self._table("evaluations.csv").groupby("step")["return"].mean()
+        steps = sorted(step for step in folders if step in returns.index)
+        if not steps:
             raise InputError(
                 f"{self.run} kept no policies of its middle: train it with --keep-policies"
             )
-        first, best = scores.iloc[0], scores.max()
-        wanted = first + MEDIUM * (best - first)
-        found = {step: policies.load(kept[step], self.seed) for step in known}
-        untrained = found[known[0]].flat
+        first, best = returns.iloc[0], returns.max()
+        target = first + MEDIUM * (best - first)
+        kept = {step: policies.load(folders[step], self.seed) for step in steps}
+        untrained = kept[steps[0]].flat
         step = min(
-            known,
+            steps,
             key=lambda s: (
-                np.array_equal(found[s].flat, untrained),  # a checkpoint may stay the first one
-                scores[s] <= first,
-                abs(scores[s] - wanted),
+                np.array_equal(kept[s].flat, untrained),  # a checkpoint may stay the first one
+                returns[s] <= first,
+                abs(returns[s] - target),
             ),
         )
-        self._tell(
-            f"medium: the policy of step {step:,}, return {scores[step]:,.1f} "
+        self._note(
+            f"medium: the policy of step {step:,}, return {returns[step]:,.1f} "
             f"(untrained {first:,.1f}, best {best:,.1f})"
         )
-        return found[step], step
+        return kept[step], step
 
-    def replayed(self, rows: int) -> Recorded:
-        """What the run did, from its first step on, as its last snapshot holds it."""
-        if read_config(self.run).get("dataset"):
-            raise InputError(f"{self.run} learned from given data and collected none")
+    def play(self, policy: Policy, rows: int, first_episode: int) -> Recording:
+        """Record the policy with its exploration in training; the last episode is cut."""
+        executor = make_executor(policy.spec.task, policy.network, self._workers, self._say)
+        parts: list[Float32] = []
+        ends: list[int] = []
+        cuts: list[int] = []
+        total, number = 0, first_episode
+        try:
+            while total < rows:
+                batch = range(number, number + max(1, self._workers))
+                tasks = [
+                    EpisodeTask(self.seed, i, rows, policy.flat, policy.exploration) for i in batch
+                ]
+                episodes = _play_all(executor, tasks)
+                for episode in (episodes[i] for i in batch):  # in order, whichever ended first
+                    part = episode.rows[: rows - total]
+                    if len(part):
+                        total += len(part)
+                        parts.append(part)
+                        is_whole = episode.finished and len(part) == episode.length
+                        (ends if is_whole else cuts).append(total - 1)
+                number = batch[-1] + 1
+                self._report(self._recorded + total, self.rows)
+        finally:
+            executor.close()
+        self._recorded += total
+        return Recording(np.concatenate(parts), tuple(ends), tuple(cuts))
+
+    def replay(self) -> Recording:
+        """Read back what the run did, from its first step on, from its last snapshot."""
+        if RunRecord.read(self.run).dataset:
+            raise InputError(f"{self.run} learned from a dataset and collected no transitions")
         for folder in process_folders(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)
             snapshot = snapshots.load()
@@ -232,44 +213,58 @@ class Source:
         else:
             raise InputError(f"{self.run} has no snapshot, which holds its transitions")
         shards = snapshots.rows(snapshot, self.seed)
-        have = sum(map(len, shards))
+        available = sum(map(len, shards))
         member = snapshot.members["seeds"].index(self.seed)
         added = snapshot.members["rows_added"][member]
-        if have < rows or have < added:
+        if available < self.rows or available < added:
             raise InputError(
-                f"{self.run} holds the last {have:,} transitions of seed {self.seed}, which made "
-                f"{added:,}; asked for are the first {rows:,}"
+                f"{self.run} holds the last {available:,} transitions of seed {self.seed}, which "
+                f"made {added:,}; asked for are the first {self.rows:,}"
             )
-        self._tell(f"replay: the run's first {rows:,} steps")
-        found = np.concatenate(shards)[:rows]
-        ends = [step - 1 for step in self._table("episodes.csv")["step"].tolist() if step <= rows]
-        return Recorded(found, tuple(ends), () if rows - 1 in ends else (rows - 1,))
+        self._note(f"replay: the run's first {self.rows:,} steps")
+        rows = np.concatenate(shards)[: self.rows]
+        steps = self._table("episodes.csv")["step"].tolist()
+        ends = [step - 1 for step in steps if step <= self.rows]
+        return Recording(rows, tuple(ends), () if self.rows - 1 in ends else (self.rows - 1,))
 
 
-def _expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    policy, step = source.expert()
-    return source.played(policy, rows, FIRST_EPISODE), [step]
+def _play_all(executor: Executor, tasks: list[EpisodeTask]) -> dict[int, Episode]:
+    """Return the episodes by their numbers."""
+    for task in tasks:
+        executor.submit(task)
+    episodes: dict[int, Episode] = {}
+    while executor.pending:
+        for result in executor.completed(block=True):
+            if not isinstance(result, EpisodeResult):
+                raise TypeError(f"{result} is not an episode")
+            episodes[result.task.episode] = result.episode
+    return episodes
 
 
-def _medium(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    policy, step = source.medium()
-    return source.played(policy, rows, FIRST_EPISODE), [step]
+def _expert(recorder: Recorder) -> tuple[Recording, list[int]]:
+    policy, step = recorder.expert()
+    return recorder.play(policy, recorder.rows, FIRST_EPISODE), [step]
 
 
-def _replay(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    return source.replayed(rows), [0, rows]
+def _medium(recorder: Recorder) -> tuple[Recording, list[int]]:
+    policy, step = recorder.medium()
+    return recorder.play(policy, recorder.rows, FIRST_EPISODE), [step]
 
 
-def _medium_expert(source: Source, rows: int) -> tuple[Recorded, list[int]]:
-    half = parse_number("rows", rows, int, at_least=4) // 2  # two of either policy
-    (middling, middle), (last, end) = source.medium(), source.expert()
-    medium = source.played(middling, half, FIRST_EPISODE, after=rows - half)
-    expert = source.played(last, rows - half, 2 * FIRST_EPISODE, before=half)
-    return medium + expert, [middle, end]
+def _replay(recorder: Recorder) -> tuple[Recording, list[int]]:
+    return recorder.replay(), [0, recorder.rows]
+
+
+def _medium_expert(recorder: Recorder) -> tuple[Recording, list[int]]:
+    rows = parse_number("rows", recorder.rows, int, at_least=4)  # two of either policy
+    (medium, medium_step), (expert, expert_step) = recorder.medium(), recorder.expert()
+    first_half = recorder.play(medium, rows // 2, FIRST_EPISODE)
+    second_half = recorder.play(expert, rows - rows // 2, 2 * FIRST_EPISODE)
+    return first_half + second_half, [medium_step, expert_step]
 
 
 # What a kind of dataset holds, and the steps of the policies in it.
-KINDS: dict[str, Callable[[Source, int], tuple[Recorded, list[int]]]] = {
+KINDS: dict[str, Callable[[Recorder], tuple[Recording, list[int]]]] = {
     "medium": _medium,
     "replay": _replay,
     "expert": _expert,

@@ -1,4 +1,4 @@
-"""D4RL's normalised scores."""
+"""D4RL's normalised scores, and the tasks that its files are named after."""
 
 import re
 from typing import NamedTuple
@@ -25,7 +25,7 @@ REFERENCE_RETURNS = {  # by Gymnasium's name without its version
 
 
 def score(task_id: str, returns: ArrayLike) -> Float64 | None:
-    """D4RL's 100 * (return - random) / (expert - random); None for a task without references."""
+    """100 * (return - random) / (expert - random), as D4RL has it; None for other tasks."""
     reference = REFERENCE_RETURNS.get(Task(task_id).family)
     if reference is None:
         return None
@@ -34,9 +34,10 @@ def score(task_id: str, returns: ArrayLike) -> Float64 | None:
 
 
 def task_of_file(name: str) -> str:
-    """The task of D4RL's file with this name, such as hopper_medium-v2; empty if it is none."""
+    """Return the task of D4RL's file with this name, such as hopper_medium-v2; "" if it is none."""
     families = {family.lower(): family for family in REFERENCE_RETURNS}
     kinds = "random|medium|expert|full|replay|mixed"
     match = re.fullmatch(rf"({'|'.join(families)})([-_]({kinds}))+(-v\d+)?", name.lower())
-    # D4RL numbers the data. Its tasks are Gymnasium's v2, of which v4 is the one still made.
+    # The name's number is the data's version. D4RL's tasks are Gymnasium's v2; v4 is the version of
+    # them that can still be made.
     return f"{families[match[1]]}-v4" if match else ""

@@ -1,165 +1,182 @@
-"""Learning curves."""
+"""Learning curves.
 
-from collections.abc import Sequence
+The functions draw the results of one study; `window` is the number of evaluations that a curve is
+smoothed over. Those that return None have nothing to draw.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from td7.report.result import Result, known, places, seed_means, suites
+from td7.report.result import Result, places, seed_means, study_or_empty, suites
 from td7.report.style import (
     Style,
-    columns_of,
-    dot_look,
+    column_count,
+    format_axes,
     legend_below,
-    line_look,
-    look_of,
+    line_options,
+    marker_options,
     new_figure,
-    panels,
-    plain_axes,
+    new_panels,
+    scale_steps,
     set_title,
-    step_unit,
+    style_of,
 )
 from td7.statistics import Aligned, Sample, normalised, smoothed
 
 WINDOW = 10  # evaluations, the paper's
-SEEDS_SHOWN = 5  # a line each, the paper's
+SEEDS_SHOWN = 5  # curves of single seeds, the paper's
 
 
 def window_of(results: Sequence[Result]) -> int:
-    """How many evaluations a study's curves are smoothed over: WINDOW, and a fifth of a curve at
-    most: of the shortest, once it is finished.
-    """
+    """The window of a study: WINDOW, but at most a fifth of its shortest curve when finished."""
     lengths = [r.steps // int(r.config["evaluate_every"]) + 1 for r in results if r.curves]
     return max(1, min(WINDOW, min(lengths, default=0) // 5))
 
 
-def _spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The paper's interval of every evaluation, over seeds; of one seed none."""
-    several = len(values) > 1
-    spread = values.std(axis=0, ddof=1) if several else np.full(values.shape[1], np.nan)
-    return np.asarray(1.96 / np.sqrt(len(values)) * spread)
+def _interval(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The paper's interval over the seeds of every evaluation; nan for one seed."""
+    has_interval = len(values) > 1
+    sd = values.std(axis=0, ddof=1) if has_interval else np.full(values.shape[1], np.nan)
+    return np.asarray(1.96 / np.sqrt(len(values)) * sd)
 
 
-def _band(
-    axes: Any, x: ArrayLike, mean: ArrayLike, wide: ArrayLike, look: Style, label: str
+def _draw_mean(
+    axes: Any, x: ArrayLike, mean: ArrayLike, interval: ArrayLike, style: Style, label: str
 ) -> None:
-    """A row's line, and what is as wide as its interval to both sides, where it has one."""
-    middle, half = np.asarray(mean), np.asarray(wide)
-    axes.plot(x, middle, label=label, **line_look(look), **dot_look(middle))
+    """A row's line, and a band of its interval where it has one."""
+    middle, half = np.asarray(mean), np.asarray(interval)
+    axes.plot(x, middle, label=label, **line_options(style), **marker_options(middle))
     if np.isfinite(half).all():
-        edge = 4 if middle.size == 1 else 0  # points: what has no width is its edge
-        axes.fill_between(x, middle - half, middle + half, color=look.colour, alpha=0.15, lw=edge)
+        edge = 4 if middle.size == 1 else 0  # points; the band of a single step has no width
+        axes.fill_between(x, middle - half, middle + half, color=style.colour, alpha=0.15, lw=edge)
 
 
-def curves(study: str, results: Sequence[Result], window: int, *, by_time: bool = False) -> Any:
-    """One panel a task: smoothed means and intervals over evaluations, or over minutes."""
+def curves(results: Sequence[Result], window: int, *, by_time: bool = False) -> Any:
+    """A panel per task: smoothed means and intervals over steps, or over minutes."""
     shown = places(results)
-    figure, axes = panels(len(shown))
-    for i, (one, place) in enumerate(zip(axes, shown, strict=True)):
+    figure, panels = new_panels(len(shown))
+    for i, (axes, place) in enumerate(zip(panels, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
-        highest = max(r.last or 0 for r in own)
-        unit = 1.0 if by_time else step_unit(one, highest, own[0].step_unit)
+        highest = max(r.last_step or 0 for r in own)
+        scale = 1.0 if by_time else scale_steps(axes, highest, own[0].step_unit)
         if by_time:
-            one.set_xlabel("minutes, all seeds together", fontsize=8)
+            axes.set_xlabel("minutes, all seeds together", fontsize=8)
         for result in own:
             if result.curves is None:
                 continue
             values = smoothed(result.curves.values, window)
-            x = np.array(result.curves.steps) / unit
+            x = np.array(result.curves.steps) / scale
             if by_time:
-                x = x * (result.seconds_a_step or 0.0) / 60
-            _band(one, x, values.mean(axis=0), _spread(values), look_of(result), result.label)
-        set_title(one, own[0].title)
-        one.margins(x=0.01)
-        if i % columns_of(len(shown)) == 0 or own[0].quantity != results[0].quantity:
-            mean = f"\n(mean of {window} evaluations)" if window > 1 else ""
-            one.set_ylabel(f"{own[0].quantity}{mean}", fontsize=8)
-    legend_below(figure, axes)
+                x = x * (result.seconds_per_step or 0.0) / 60
+            style = style_of(result)
+            _draw_mean(axes, x, values.mean(axis=0), _interval(values), style, result.label)
+        set_title(axes, own[0].title)
+        axes.margins(x=0.01)
+        if i % column_count(len(shown)) == 0 or own[0].quantity != results[0].quantity:
+            smoothing = f"\n(mean of {window} evaluations)" if window > 1 else ""
+            axes.set_ylabel(f"{own[0].quantity}{smoothing}", fontsize=8)
+    legend_below(figure, panels)
     return figure
 
 
-def learning_curve(evaluations: pd.DataFrame, title: str, counted: str) -> Any:
-    """Of a single run: every seed's evaluations, their mean and the paper's interval."""
+def learning_curve(evaluations: pd.DataFrame, title: str, step_unit: str) -> Any:
+    """The curves of a single run: every seed's evaluations, their mean and its interval."""
     by_seed = seed_means(evaluations)
     figure = new_figure(7, 4.2)
     axes = figure.add_subplot()
-    plain_axes(axes)
-    for seed, curve in by_seed.items():
-        known_ = curve.dropna()
-        look = {"linewidth": 1, "alpha": 0.55, **dot_look(known_)}
-        axes.plot(known_.index, known_, label=f"seed {seed}", **look)
+    format_axes(axes)
+    for seed, column in by_seed.items():
+        curve = column.dropna()
+        options = {"linewidth": 1, "alpha": 0.55, **marker_options(curve)}
+        axes.plot(curve.index, curve, label=f"seed {seed}", **options)
     common = by_seed.dropna()
     if by_seed.shape[1] > 1 and len(common):
-        mean, wide = common.mean(axis=1), _spread(common.to_numpy().T)
-        axes.fill_between(common.index, mean - wide, mean + wide, color="black", alpha=0.12, lw=0)
-        look = {"color": "black", "linewidth": 2, **dot_look(mean)}
-        axes.plot(common.index, mean, label="mean ± 1.96 sd/√n", **look)
-    axes.set(title=title, xlabel=counted, ylabel="evaluation return")
+        mean, half = common.mean(axis=1), _interval(common.to_numpy().T)
+        axes.fill_between(common.index, mean - half, mean + half, color="black", alpha=0.12, lw=0)
+        options = {"color": "black", "linewidth": 2, **marker_options(mean)}
+        axes.plot(common.index, mean, label="mean ± 1.96 sd/√n", **options)
+    axes.set(title=title, xlabel=step_unit, ylabel="evaluation return")
     axes.margins(x=0.01)
     axes.legend(frameon=False, fontsize="small", ncols=2)
     return figure
 
 
-def time_curves(study: str, results: Sequence[Result], window: int) -> Any | None:
-    """The same over minutes, at each run's seconds a step."""
-    timed = [result for result in results if result.seconds_a_step is not None]
-    return curves(study, timed, window, by_time=True) if timed else None
+def time_curves(results: Sequence[Result], window: int) -> Any | None:
+    """The same over minutes, at each run's seconds per step."""
+    timed = [result for result in results if result.seconds_per_step is not None]
+    return curves(timed, window, by_time=True) if timed else None
 
 
-def seed_curves(study: str, results: Sequence[Result], window: int) -> Any | None:
-    """One panel a task: single seeds of the study's first rows, neither averaged nor smoothed."""
-    rows = known(study).rows
+def seed_curves(results: Sequence[Result], window: int) -> Any | None:
+    """A panel per task: single seeds of the study's default rows, not smoothed."""
+    del window
+    rows = study_or_empty(results[0].study).rows
     shown = [r for r in results if r.label in rows and rows[r.label].group == "Default"]
     if not shown:
         return None
-    figure, axes = panels(len(places(shown)))
-    for one, place in zip(axes, places(shown), strict=True):
+    figure, panels = new_panels(len(places(shown)))
+    for axes, place in zip(panels, places(shown), strict=True):
         own = [r for r in shown if r.place == place]
-        unit = step_unit(one, max(r.last or 0 for r in own), own[0].step_unit)
+        scale = scale_steps(axes, max(r.last_step or 0 for r in own), own[0].step_unit)
         for result in own:
             if result.curves is None:
                 continue
-            look = {**line_look(look_of(result)), "linewidth": 0.8}
-            x = np.array(result.curves.steps) / unit
+            options = {**line_options(style_of(result)), "linewidth": 0.8}
+            x = np.array(result.curves.steps) / scale
             for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
                 label = result.label if i == 0 else None
-                one.plot(x, values, label=label, **look, **dot_look(values))
-        set_title(one, own[0].title)
-    for one in axes[:: columns_of(len(axes))]:
-        one.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
-    legend_below(figure, axes)
+                axes.plot(x, values, label=label, **options, **marker_options(values))
+        set_title(axes, own[0].title)
+    for axes in panels[:: column_count(len(panels))]:
+        axes.set_ylabel(f"{shown[0].quantity} of single seeds", fontsize=8)
+    legend_below(figure, panels)
     return figure
 
 
-def normalised_curves(study: str, results: Sequence[Result], window: int) -> Any | None:
-    """One panel a suite: means over tasks, in shares of what the first row comes to in the end."""
-    first = next(iter(known(study).rows), "")
-    found = {suite: _on_shared_tasks(own, first) for suite, own in suites(results).items()}
-    shown = {suite: by_row for suite, by_row in found.items() if by_row}
+# -- means over tasks ----------------------------------------------------------------------------
+
+
+def normalised_curves(results: Sequence[Result], window: int) -> Any | None:
+    """A panel per suite: means over tasks, as shares of the first row's last evaluation."""
+    first = next(iter(study_or_empty(results[0].study).rows), "")
+    by_suite = {suite: _on_shared_tasks(own, first) for suite, own in suites(results).items()}
+    shown = {suite: rows for suite, rows in by_suite.items() if rows}
     if not shown:
         return None
-    looks = {result.label: look_of(result) for result in results}
-    figure, axes = panels(len(shown))
-    for one, (suite, by_row) in zip(axes, shown.items(), strict=True):
-        ends = [curve.values[:, -1].mean() for curve in by_row[first]]
-        unit = step_unit(one, max(curve.steps[-1] for curve in by_row[first]), "time steps")
-        for label, own in by_row.items():
-            steps, shares = _shares(own, ends, window)
-            if not shares:
-                continue
-            mean = [share.mean for share in shares]
-            wide = [share.interval for share in shares]
-            _band(one, np.array(steps) / unit, mean, wide, looks[label], label)
-        set_title(one, f"mean of {len(ends)} task{'s' * (len(ends) > 1)}, {suite}")
-    axes[0].set_ylabel(f"share of {first}'s last return", fontsize=8)
-    legend_below(figure, axes)
+    styles = {result.label: style_of(result) for result in results}
+    figure, panels = new_panels(len(shown))
+    for axes, (suite, rows) in zip(panels, shown.items(), strict=True):
+        _draw_shares(axes, rows, first, styles, window)
+        tasks = len(rows[first])
+        set_title(axes, f"mean of {tasks} task{'s' * (tasks > 1)}, {suite}")
+    panels[0].set_ylabel(f"share of {first}'s last return", fontsize=8)
+    legend_below(figure, panels)
     return figure
+
+
+def _draw_shares(
+    axes: Any,
+    rows: Mapping[str, Sequence[Aligned]],
+    first: str,
+    styles: Mapping[str, Style],
+    window: int,
+) -> None:
+    ends = [curve.values[:, -1].mean() for curve in rows[first]]
+    scale = scale_steps(axes, max(curve.steps[-1] for curve in rows[first]), "time steps")
+    for label, own in rows.items():
+        steps, shares = _shares(own, ends, window)
+        if shares:
+            mean = [share.mean for share in shares]
+            interval = [share.interval for share in shares]
+            _draw_mean(axes, np.array(steps) / scale, mean, interval, styles[label], label)
 
 
 def _on_shared_tasks(results: Sequence[Result], first: str) -> dict[str, list[Aligned]]:
-    """label: curves, on the tasks that all rows have; {} where the first has no share to give."""
+    """label: the curves on the tasks that all rows have; {} if the first row's are not positive."""
     by_row: dict[str, dict[str, Aligned]] = {}
     for result in results:
         if result.curves is not None:
@@ -172,24 +189,26 @@ def _on_shared_tasks(results: Sequence[Result], first: str) -> dict[str, list[Al
 
 
 def _shares(
-    curves_: Sequence[Aligned], ends: Sequence[float], window: int
+    tasks: Sequence[Aligned], ends: Sequence[float], window: int
 ) -> tuple[list[int], list[Sample]]:
-    """Steps that all tasks have; at each the mean over tasks, of the seeds that all have."""
-    seeds = sorted(set.intersection(*(set(c.seeds) for c in curves_)))
-    steps = sorted(set.intersection(*(set(c.steps) for c in curves_)))
+    """The steps that all tasks have, and the means over tasks of the seeds that all have."""
+    seeds = sorted(set.intersection(*(set(curve.seeds) for curve in tasks)))
+    steps = sorted(set.intersection(*(set(curve.steps) for curve in tasks)))
     if not seeds:
         return [], []
-    scores = [
-        smoothed(c.values, window)[[c.seeds.index(seed) for seed in seeds]][
-            :, [c.steps.index(step) for step in steps]
-        ]
-        for c in curves_
-    ]
+    scores = []  # per task: [seeds, steps]
+    for curve in tasks:
+        rows = [curve.seeds.index(seed) for seed in seeds]
+        columns = [curve.steps.index(step) for step in steps]
+        scores.append(smoothed(curve.values, window)[rows][:, columns])
     return steps, [normalised(at.T, ends) for at in np.stack(scores).transpose(2, 0, 1)]
 
 
-def extrapolation(study: str, results: Sequence[Result], window: int) -> Any | None:
-    """A column a row of the study: returns above, value estimates below, a line a seed."""
+# -- returns and value estimates -----------------------------------------------------------------
+
+
+def extrapolation(results: Sequence[Result], window: int) -> Any | None:
+    """A column per row of the study: returns above, value estimates below, a line per seed."""
     shown = [r for r in results if r.values is not None and r.curves]
     if not shown:
         return None
@@ -202,18 +221,19 @@ def extrapolation(study: str, results: Sequence[Result], window: int) -> Any | N
         band, column = divmod(i, 6)
         top = figure.add_subplot(2 * bands, columns, 2 * band * columns + column + 1)
         number = (2 * band + 1) * columns + column + 1
-        low = figure.add_subplot(2 * bands, columns, number, sharex=top)
-        look = {"color": look_of(result).colour, "lw": 0.8, "alpha": 0.7}
-        for axes, values, word in (
+        bottom = figure.add_subplot(2 * bands, columns, number, sharex=top)
+        options = {"color": style_of(result).colour, "lw": 0.8, "alpha": 0.7}
+        for axes, values, quantity in (
             (top, smoothed(result.curves.values, window), "return"),
-            (low, result.values, "value estimate"),
+            (bottom, result.values, "value estimate"),
         ):
-            plain_axes(axes)
-            unit = step_unit(axes, float(result.last or 0), result.step_unit)
+            format_axes(axes)
+            scale = scale_steps(axes, float(result.last_step or 0), result.step_unit)
             for row in values:
-                axes.plot(np.array(result.curves.steps) / unit, row, **look, **dot_look(row))
+                x = np.array(result.curves.steps) / scale
+                axes.plot(x, row, **options, **marker_options(row))
             if column == 0:
-                axes.set_ylabel(word, fontsize=9)
+                axes.set_ylabel(quantity, fontsize=9)
         top.set_xlabel("")
         top.set_title(result.label, fontsize=9)
     return figure

@@ -1,7 +1,4 @@
-"""Results → figures, by matplotlib's object interface: no global state, no screen needed.
-
-A label has the same colour and line style in every figure; styles alone tell lines apart in grey.
-"""
+"""A report's figures, by matplotlib's object interface: no global state, no screen needed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,11 +13,21 @@ from td7.report.curves import (
     time_curves,
     window_of,
 )
-from td7.report.result import Result, known
+from td7.report.result import Result, study_or_empty
 from td7.report.style import FORMATS
 from td7.report.tables.table import Table
 
-MOST_LINES = 7  # a panel; with more rows, a figure a group
+MOST_LINES = 7  # per panel; a study with more rows gets a figure per group
+
+Draw = Callable[[Sequence[Result], int], Any | None]  # the results of a study, the window
+# The figures of a study besides its learning curves and those of its tables.
+STUDY_FIGURES: Mapping[str, Mapping[str, Draw]] = {
+    "online": {"time-curves": time_curves},
+    "extrapolation": {"values": extrapolation},
+    "checkpoints": {"seeds": seed_curves},
+    "ablation-main": {"normalised": normalised_curves},
+    "runtime": {"time-curves": time_curves},
+}
 
 
 def figures(
@@ -33,24 +40,27 @@ def figures(
             continue
         window = window_of(results)
         labels = list(dict.fromkeys(result.label for result in shown))
-        for part, own in parts(name, labels).items():
-            chosen = [result for result in shown if result.label in own]
-            yield f"{name}-curves{part}", curves(name, chosen, window)
-        for kind, draw_own in DRAWN.get(name, {}).items():
-            figure = draw_own(name, shown, window)
+        for suffix, own in split_rows(name, labels).items():
+            yield f"{name}-curves{suffix}", curves([r for r in shown if r.label in own], window)
+        for kind, draw in STUDY_FIGURES.get(name, {}).items():
+            figure = draw(shown, window)
             if figure is not None:
                 yield f"{name}-{kind}", figure
     for table in tables:
-        draw = {"losses": loss_bars, "speed": speed_bars}.get(table.kind)
-        if draw and len(table.records) <= MOST_BARS:
-            yield table.name, draw(table)
+        draw_bars = {"losses": loss_bars, "speed": speed_bars}.get(table.kind)
+        if draw_bars and len(table.records) <= MOST_BARS:
+            yield table.name, draw_bars(table)
         if table.kind == "drops":
-            yield table.name, drops_figure(table.study, studies[table.study])
+            yield table.name, drops_figure(studies[table.study])
 
 
-def parts(study: str, labels: Sequence[str]) -> dict[str, list[str]]:
-    """ "" : all rows, or where those are too many, -GROUP: its rows and the study's reference."""
-    rows = known(study).rows
+def split_rows(study: str, labels: Sequence[str]) -> dict[str, list[str]]:
+    """The labels by figure, which is named by the suffix of its file.
+
+    All are in one figure, "", unless there are too many: then each group has one, -GROUP, with the
+    study's reference in it.
+    """
+    rows = study_or_empty(study).rows
     if len(labels) <= MOST_LINES:
         return {"": list(labels)}
     first = next(iter(rows), "")
@@ -66,7 +76,7 @@ def parts(study: str, labels: Sequence[str]) -> dict[str, list[str]]:
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
-    """As SVG, PNG and PDF, the same bytes for the same figure."""
+    """Write SVG, PNG and PDF, the same bytes for the same figure."""
     import matplotlib as mpl
 
     paths = [folder / f"{name}.{kind}" for kind in FORMATS]
@@ -75,14 +85,3 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
             no_date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
             figure.savefig(path, dpi=160, metadata=no_date[path.suffix[1:]])
     return paths
-
-
-Draw = Callable[[str, Sequence[Result], int], Any | None]  # the last: of smoothing
-# What a study has besides curves, and the bars of its tables.
-DRAWN: Mapping[str, Mapping[str, Draw]] = {
-    "online": {"time-curves": time_curves},
-    "extrapolation": {"values": extrapolation},
-    "checkpoints": {"seeds": seed_curves},
-    "ablation-main": {"normalised": normalised_curves},
-    "runtime": {"time-curves": time_curves},
-}

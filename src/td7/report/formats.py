@@ -9,7 +9,7 @@ from td7.report.tables.table import Table
 
 
 def as_csv(table: Table) -> str:
-    """The records in full: a float is written so that it is read back the same."""
+    """The records in full: reading a float back gives the same number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.records[0])
@@ -30,6 +30,7 @@ def as_markdown(table: Table) -> str:
 
 
 def markdown(text: str) -> str:
+    """The text with Markdown's special characters escaped."""
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
 
 
@@ -48,21 +49,20 @@ LATEX = {
 
 
 def latex(text: str) -> str:
+    """The text with LaTeX's special characters escaped."""
     return "".join(LATEX.get(character, character) for character in text)
 
 
 def as_latex(table: Table) -> str:
-    """A tabular with booktabs' rules, one between parts of the table."""
-    words = [" & ".join(latex(word) for word in table.header) + r" \\", r"\midrule"]
-    first = True
+    """A tabular with booktabs' rules; a rule separates lines whose first cells differ."""
+    rows = [" & ".join(latex(word) for word in table.header) + r" \\"]
     for _, part in groupby(table.lines, key=lambda line: line[0].text):
-        words += [] if first else [r"\midrule"]
-        first = False
+        rows.append(r"\midrule")
         for line in part:
             cells = [rf"\textbf{{{latex(c.text)}}}" if c.bold else latex(c.text) for c in line]
-            words.append(" & ".join(cells) + r" \\")
+            rows.append(" & ".join(cells) + r" \\")
     columns = "l" * 2 + "r" * (len(table.header) - 2)
-    body = "\n".join(words)
+    body = "\n".join(rows)
     return (
         "% needs the package booktabs\n"
         f"\\begin{{table}}\n\\caption{{{latex(table.title)}. {latex(table.caption)}}}\n"

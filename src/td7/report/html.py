@@ -1,59 +1,53 @@
-"""One HTML page that needs nothing else: tables, charts, downloads, the data as JSON."""
+"""One HTML page that needs nothing else: tables, charts, videos, the data as JSON."""
 
 import html
 import json
 import re
 from base64 import b64encode
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from itertools import product
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
-from td7.report.bars import DROPS, MOST_BARS
-from td7.report.curves import window_of
-from td7.report.figures import DRAWN
+from td7.report.bars import MOST_BARS
+from td7.report.chart_data import chart_data
 from td7.report.formats import as_csv
-from td7.report.result import VIDEOS, Findings, Result, known, machine_of
-from td7.report.style import look_of, within_words
-from td7.report.tables.drops import DROP_WINDOWS, drop_shares
+from td7.report.report import Report
+from td7.report.result import Result, study_or_empty
 from td7.report.tables.table import Table
-from td7.statistics import Aligned
+from td7.report.videos import MEDIA_TYPES
 
-TITLE = "TD7: results beside the paper's"
-MANY_NOTES = 20
-MANY_LINES = 30
-LONGEST_WORDS = 36  # characters of a cell in one line
+TITLE = "TD7: results compared with the paper's"
+MOST_NOTES = 20  # that are shown without a click
+MOST_LINES = 30  # of a table that is shown without a click
+LONGEST_TEXT = 36  # characters of a cell in one line
 
 
-def page(findings: Findings, tables: Sequence[Table]) -> str:
+def page(report: Report) -> str:
     """The whole page."""
-    sections = [_section(name, own, tables) for name, own in findings.studies.items()]
+    sections = [_section(name, own, report.tables) for name, own in report.studies.items()]
     links = {
         "runs": "What was run",
-        **{name: known(name).title for name in findings.studies},
+        **{name: study_or_empty(name).title for name in report.studies},
         "every-run": "Every run",
     }
-    if findings.notes:
+    if report.notes:
         links["missing"] = "What is missing"
     parts = {
         "title": html.escape(TITLE),
-        "summary": html.escape(summary_line(findings)),
+        "summary": html.escape(report.summary),
         "navigation": "\n".join(
             f'<a href="#{html.escape(name)}">{html.escape(text)}</a>'
             for name, text in links.items()
         ),
         "body": "\n".join(
-            [_runs(findings), *sections, _every_run(findings), _notes(findings.notes)]
+            [_runs(report), *sections, _every_run(report.results), _notes(report.notes)]
         ),
-        "data": _embedded(data(findings, tables)),
+        "data": _as_json(chart_data(report)),
         "style": _file("style.css"),
         "script": _file("script.js"),
     }
-    # One pass, so that what is put in is not searched.
+    # In one pass: braces in what is inserted stay as they are.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _file("page.html"))
 
 
@@ -61,136 +55,39 @@ def _file(name: str) -> str:
     return (files("td7.report") / "page" / name).read_text(encoding="utf-8").strip()
 
 
-def _embedded(found: Any) -> str:
-    """JSON that no text in it can end."""
-    text = json.dumps(found, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+def _as_json(data: Any) -> str:
+    """JSON in which no text can close the script element."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def data(findings: Findings, tables: Sequence[Table]) -> dict[str, Any]:
-    """What the charts are drawn from, and the tables' numbers in full."""
-    falling = {table.study for table in tables if table.kind == "drops"}
-    studies = [
-        {
-            "name": name,
-            "timed": "time-curves" in DRAWN.get(name, {}),
-            "window": window_of(results),
-            "curves": [_curve(result) for result in results if result.curves],
-            "estimates": [_estimates(result) for result in results if result.estimates],
-            "drops": _drops(results) if name in falling else [],
-        }
-        for name, results in findings.studies.items()
-    ]
-    listed = [{"name": t.name, "kind": t.kind, "records": list(t.records)} for t in tables]
-    return {"studies": studies, "tables": listed, "notes": list(findings.notes)}
-
-
-def _curve(result: Result) -> dict[str, Any]:
-    if result.curves is None:
-        raise ValueError(f"{result.name} has no evaluations")
-    seconds = result.seconds_a_step
-    return {
-        **_line(result, result.curves),
-        "minutes_a_step": None if seconds is None else float(f"{seconds / 60:.6g}"),
-    }
-
-
-def _line(result: Result, curves: Aligned) -> dict[str, Any]:
-    look = look_of(result)
-    return {
-        "row": result.label,
-        "place": result.place,
-        "title": result.title,
-        "quantity": result.quantity,
-        "counted": result.step_unit,
-        "colour": look.colour,
-        "dashes": look.dashes,
-        "seeds": curves.seeds,
-        "steps": curves.steps,
-        "values": [[float(f"{value:.6g}") for value in row] for row in curves.values.tolist()],
-    }
-
-
-def _estimates(result: Result) -> dict[str, Any]:
-    if result.estimates is None:
-        raise ValueError(f"{result.name} has no value estimates")
-    return {**_line(result, result.estimates), "quantity": "value estimate", "raw": True}
-
-
-def _drops(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """A line a run and window: percent of evaluations, by how much lower one is that follows."""
-    shares = {result: drop_shares(result, DROPS, []) or {} for result in results}
-    words = {"quantity": "% of evaluations", "counted": "% lower or more", "raw": True}
-    ends = {"lowest": 0, "highest": 100}  # of the axis: panels side by side can be compared
-    found = []
-    for within, result in product(DROP_WINDOWS, results):
-        if within in shares[result]:
-            place = f"{result.title}, {within_words(within)}"
-            curves = Aligned((0,), DROPS, np.array([shares[result][within]]), ())
-            named = {"place": place, "title": place}
-            found.append({**_line(result, curves), **words, **ends, **named})
-    return found
-
-
-def summary_line(findings: Findings) -> str:
-    """How much there is, in one line."""
-    results = findings.results
-    finished = sum(result.finished for result in results)
-    seconds = sum(result.seconds or 0.0 for result in results)
-    took = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
-    seeds = sum(len(result.seeds) for result in results)
-    return (
-        f"{_counted(len(results), 'run')} with {_counted(seeds, 'seed')} in all, {finished} of "
-        f"them finished, in {took} by the clock."
-    )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+# -- a study -------------------------------------------------------------------------------------
 
 
 def _section(name: str, results: Sequence[Result], tables: Sequence[Table]) -> str:
-    chosen = known(name)
-    named = html.escape(name)
+    study = study_or_empty(name)
+    identifier = html.escape(name)
     parts = [
-        f'<section id="{named}" aria-labelledby="{named}-title">',
-        f'<h2 id="{named}-title">{html.escape(chosen.title)}</h2>',
-        f'<p class="faint">{html.escape(chosen.where)}</p>',
+        f'<section id="{identifier}" aria-labelledby="{identifier}-title">',
+        f'<h2 id="{identifier}-title">{html.escape(study.title)}</h2>',
+        f'<p class="faint">{html.escape(study.where)}</p>',
     ]
     for table in (table for table in tables if table.study == name):
         parts += [_table(table), _download(table)]
         if table.kind == "scores":
             parts += [
                 "<h3>Learning curves</h3>",
-                f'<div data-curves="{named}"><p class="faint">They need JavaScript.</p></div>',
+                f'<div data-curves="{identifier}"><p class="faint">They need JavaScript.</p></div>',
             ]
         elif table.kind in ("losses", "speed") and len(table.records) <= MOST_BARS:
             parts.append(f'<div class="bars" data-bars="{html.escape(table.name)}"></div>')
     return "\n".join([*parts, _videos(results), "</section>"])
 
 
-def _videos(results: Sequence[Result]) -> str:
-    """Of policies, each within the page."""
-    shown = []
-    for result in results:
-        for file in result.videos:
-            kind = VIDEOS[file.suffix]
-            words = html.escape(f"{result.label} on {result.title} ({file.name})")
-            address = f"data:{kind};base64,{b64encode(file.read_bytes()).decode()}"
-            film = (
-                f'<img alt="{words}" src="{address}">'
-                if kind.startswith("image/")
-                else f'<video controls muted loop playsinline preload="metadata" '
-                f'aria-label="{words}" src="{address}"></video>'
-            )
-            shown.append(f'<figure>{film}<figcaption class="faint">{words}</figcaption></figure>')
-    return f'<h3>Videos</h3>\n<div class="videos">{"".join(shown)}</div>' if shown else ""
-
-
 def _table(table: Table) -> str:
-    """Columns of words to the left, of numbers to the right; `strong` is what is highlighted."""
-    count = len(table.header)
-    wordy = [all(not _is_number(line[i].text) for line in table.lines) for i in range(count)]
+    """Columns of text are aligned left, columns of numbers right; highlighted cells are bold."""
+    columns = range(len(table.header))
+    has_text = [all(not _is_number(line[i].text) for line in table.lines) for i in columns]
     name = html.escape(table.name)
     rows = []
     for line in table.lines:
@@ -198,23 +95,24 @@ def _table(table: Table) -> str:
         for i, cell in enumerate(line):
             text = html.escape(cell.text)
             text = f"<strong>{text}</strong>" if cell.bold else text
-            kind = _class(cell.text) if wordy[i] else ""
+            css = _text_class(cell.text) if has_text[i] else ""
             is_name = table.header[i] == "row"
             cells.append(
-                f'<th scope="row"{kind}>{text}</th>' if is_name else f"<td{kind}>{text}</td>"
+                f'<th scope="row"{css}>{text}</th>' if is_name else f"<td{css}>{text}</td>"
             )
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    heads = "".join(
-        f'<th scope="col"{" class=words" if wordy[i] else ""}>{html.escape(word)}</th>'
-        for i, word in enumerate(table.header)
+    head = "".join(
+        f'<th scope="col"{" class=words" if has_text[i] else ""}>{html.escape(heading)}</th>'
+        for i, heading in enumerate(table.header)
     )
-    body = (
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}-title">'
+    body = _scrollable(
+        f'aria-labelledby="{name}-title"',
         f'<table id="table-{name}" aria-labelledby="{name}-title" '
-        f'aria-describedby="{name}-caption">\n'
-        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody></table></div>"
+        f'aria-describedby="{name}-caption">',
+        head,
+        rows,
     )
-    if len(rows) > MANY_LINES and table.kind != "scores":
+    if len(rows) > MOST_LINES and table.kind != "scores":
         body = f"<details><summary>The table ({len(rows)} lines)</summary>{body}</details>"
     return (
         f'<h3 id="{name}-title">{html.escape(table.title)}</h3>\n'
@@ -222,9 +120,18 @@ def _table(table: Table) -> str:
     )
 
 
-def _class(text: str) -> str:
-    """Of a cell of words: long ones are wrapped, so that there is room for other columns."""
-    return f' class="words{" long" * (len(text) > LONGEST_WORDS)}"'
+def _scrollable(label: str, table: str, head: str, rows: Iterable[str]) -> str:
+    """A table that scrolls sideways where the window is narrow."""
+    body = "\n".join(rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" {label}>{table}\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _text_class(text: str) -> str:
+    """The class of a cell of text: a long one is wrapped, to leave room for other columns."""
+    return f' class="words{" long" * (len(text) > LONGEST_TEXT)}"'
 
 
 def _is_number(text: str) -> bool:
@@ -237,50 +144,57 @@ def _download(table: Table) -> str:
     return f'<p class="downloads"><a download="{name}.csv" href="{address}">{name}.csv</a></p>'
 
 
-def _runs(findings: Findings) -> str:
+def _videos(results: Sequence[Result]) -> str:
+    """Videos of policies, embedded in the page."""
+    shown = []
+    for result in results:
+        for file in result.videos:
+            kind = MEDIA_TYPES[file.suffix]
+            caption = html.escape(f"{result.label} on {result.title} ({file.name})")
+            address = f"data:{kind};base64,{b64encode(file.read_bytes()).decode()}"
+            video = (
+                f'<img alt="{caption}" src="{address}">'
+                if kind.startswith("image/")
+                else f'<video controls muted loop playsinline preload="metadata" '
+                f'aria-label="{caption}" src="{address}"></video>'
+            )
+            text = f'<figcaption class="faint">{caption}</figcaption>'
+            shown.append(f"<figure>{video}{text}</figure>")
+    return f'<h3>Videos</h3>\n<div class="videos">{"".join(shown)}</div>' if shown else ""
+
+
+# -- all runs ------------------------------------------------------------------------------------
+
+
+def _runs(report: Report) -> str:
     """Versions, hardware and hours."""
-    items = "".join(f"<li>{html.escape(line)}</li>" for line in machines(findings))
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in report.machines)
     return (
         '<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n'
-        f"<p>{html.escape(summary_line(findings))}</p><ul>{items}</ul></section>"
+        f"<p>{html.escape(report.summary)}</p><ul>{items}</ul></section>"
     )
 
 
-def _every_run(findings: Findings) -> str:
-    """A line a run."""
+def _every_run(results: Sequence[Result]) -> str:
+    """A line per run."""
     columns = ("study", "row", "place", "seeds", "steps", "state", "hours", "started", "command")
-    heads = "".join(f'<th scope="col" class="words">{word}</th>' for word in columns)
-    rows = "\n".join(
-        "<tr>" + "".join(f"<td{_class(w)}>{html.escape(w)}</td>" for w in _run(r)) + "</tr>"
-        for r in findings.results
-    )
+    head = "".join(f'<th scope="col" class="words">{heading}</th>' for heading in columns)
+    rows = []
+    for result in results:
+        cells = (f"<td{_text_class(t)}>{html.escape(t)}</td>" for t in _run_texts(result))
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    table = _scrollable('aria-label="Every run"', "<table>", head, rows)
     return (
         '<section id="every-run" aria-labelledby="every-run-title">'
         '<h2 id="every-run-title">Every run</h2>\n'
-        f"<details><summary>{len(findings.results)} runs and the command of each</summary>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Every run"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>\n{rows}\n</tbody></table></div></details></section>"
+        f"<details><summary>{len(results)} runs and their commands</summary>"
+        f"{table}</details></section>"
     )
 
 
-def machines(findings: Findings) -> list[str]:
-    """A line a machine and set of versions."""
-    kinds = Counter((machine_of(r.config), _versions(r)) for r in findings.results)
-    return [
-        f"{count} {'run' if count == 1 else 'runs'} on {machine}: {versions}"
-        for (machine, versions), count in kinds.items()
-    ]
-
-
-def _versions(result: Result) -> str:
-    versions = result.config.get("versions", {})
-    said = ", ".join(f"{name} {number}" for name, number in sorted(versions.items()))
-    return said or "unknown versions"
-
-
-def _run(result: Result) -> list[str]:
+def _run_texts(result: Result) -> list[str]:
     hours = "–" if result.seconds is None else f"{result.seconds / 3600:.2f}"
-    state = "finished" if result.finished else f"at {result.last or 0:,}"
+    state = "finished" if result.finished else f"at {result.last_step or 0:,}"
     return [
         result.study,
         result.label,
@@ -298,10 +212,10 @@ def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    opened = " open" if len(notes) <= MANY_NOTES else ""
+    opened = " open" if len(notes) <= MOST_NOTES else ""
     return (
         '<section id="missing" aria-labelledby="missing-title">'
         '<h2 id="missing-title">What is missing</h2>\n'
-        f"<details{opened}><summary>{len(notes)} things are missing, cut, failed or left out"
-        f'</summary><ul class="notes">{items}</ul></details></section>'
+        f"<details{opened}><summary>{len(notes)} notes on what is missing, incomplete, failed or "
+        f'left out</summary><ul class="notes">{items}</ul></details></section>'
     )

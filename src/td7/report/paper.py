@@ -1,4 +1,4 @@
-"""The paper's printed numbers."""
+"""The numbers that the paper prints."""
 
 from functools import cache
 from importlib.resources import files
@@ -25,7 +25,7 @@ TABLES = (
 
 
 def table(name: str) -> pd.DataFrame:
-    """One of TABLES, a row a number."""
+    """One of TABLES, a row per number."""
     if name not in TABLES:
         raise unknown("table of the paper", name, TABLES)
     with (files("td7.report") / "paper" / f"{name}.csv").open() as file:
@@ -33,17 +33,17 @@ def table(name: str) -> pd.DataFrame:
 
 
 def printed(name: str, step: int) -> dict[tuple[str, str], Sample]:
-    """(label, place): what a table has at a step, it or another one of the same study."""
-    return {(label, place): s for (label, place, at), s in _entries(name).items() if at == step}
+    """(label, place): the numbers at a step in a table, or in another table of the same study."""
+    return {(label, place): s for (label, place, at), s in _numbers(name).items() if at == step}
 
 
 def steps(name: str) -> list[int]:
-    """That a table, or another one of the same study, has numbers at."""
-    return sorted({step for _, _, step in _entries(name)})
+    """The steps of a table and of the other tables of the same study."""
+    return sorted({step for _, _, step in _numbers(name)})
 
 
 def percent_losses() -> dict[str, Sample]:
-    """Of the design study's figure at 1M steps, by the labels that it has."""
+    """By the labels in the design study's figure, at 1M steps."""
     return {
         str(row["variant"]): Sample.printed(
             float(row["mean_percent_loss_1M"]), float(row["ci95_range"]), SEEDS
@@ -53,7 +53,7 @@ def percent_losses() -> dict[str, Sample]:
 
 
 def minutes() -> dict[tuple[str, str], float]:
-    """(label, place): of 1M steps of one seed."""
+    """(label, place): the minutes that one seed takes for 1M steps."""
     return {
         (str(row["algorithm"]), f"{row['environment']}-v4"): float(row["minutes"])
         for row in table("runtime").to_dict("records")
@@ -61,19 +61,19 @@ def minutes() -> dict[tuple[str, str], float]:
 
 
 def machine() -> str:
-    """That took those minutes."""
+    """The machine of the paper's run times."""
     return str(table("runtime")["hardware"].iloc[0])
 
 
-def _entries(name: str) -> dict[tuple[str, str, int], Sample]:
-    """(label, place, step): what the tables of a study print; "" is a study without."""
-    return _family(name.partition("_")[0]) if name else {}
+def _numbers(name: str) -> dict[tuple[str, str, int], Sample]:
+    """(label, place, step): the numbers of a table's study; {} for a study without a table."""
+    return _study_numbers(name.partition("_")[0]) if name else {}
 
 
 @cache
-def _family(family: str) -> dict[tuple[str, str, int], Sample]:
-    found = {}
-    for name in (n for n in TABLES if n.partition("_")[0] == family):
+def _study_numbers(study: str) -> dict[tuple[str, str, int], Sample]:
+    numbers = {}
+    for name in (n for n in TABLES if n.partition("_")[0] == study):
         rows = table(name)
         if "environment" not in rows or "ci95" not in rows:
             continue
@@ -85,8 +85,8 @@ def _family(family: str) -> dict[tuple[str, str, int], Sample]:
             else:
                 place, step = f"{row['environment']}-v4", int(row["time_step"])
                 mean = float(row["mean"])
-            found[label, place, step] = Sample.printed(mean, float(row["ci95"]), SEEDS)
-    return found
+            numbers[label, place, step] = Sample.printed(mean, float(row["ci95"]), SEEDS)
+    return numbers
 
 
 def _dataset(environment: str, kind: str) -> str:

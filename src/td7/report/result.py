@@ -1,8 +1,8 @@
-"""One run as a result, and what is known of a study that it belongs to."""
+"""One run as a report sees it: a row of a study on a task or a dataset."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,42 +13,40 @@ from numpy.typing import NDArray
 
 from td7.datasets.download import DATASETS
 from td7.datasets.scores import score
+from td7.runs.record import DatasetRecord
 from td7.statistics import Aligned
-from td7.studies.rows import STUDIES, Row, Study
+from td7.studies.rows import STUDIES, Study
 from td7.types import Task
 
-VIDEOS = {".mp4": "video/mp4", ".gif": "image/gif"}  # their media types
-LARGEST_VIDEO, ALL_VIDEOS = 4_000_000, 40_000_000  # bytes
-ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
 D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
 D4RL_SCORE = "D4RL score"
-D4RL_NAME = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # of its files
+D4RL_FILE = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # the stem of a file as D4RL names it
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One run: a row of a study on one task or dataset."""
+    """One run, or several runs of the same row and place whose seeds were pooled."""
 
     folder: Path
     study: str
     label: str  # of the row, as the paper prints it
-    asked: str  # a task's id, or a dataset's name
-    where: str  # the same, with how the task was made; what runs share that can be compared
-    place: str  # the same; with machine and number of seeds, where a study is about those
+    requested: str  # the id of the task, or the name of the dataset, as a study lists it
+    task_label: str  # `requested` with the arguments of the task; equal labels are comparable
+    place: str  # `task_label`; for a study of run times, with machine and number of seeds
     task: Task
-    data: str  # where given data come from; "" if the run collected its own
-    seeds: tuple[int, ...]  # that have evaluations
-    steps: int  # that were asked for
-    curves: Aligned | None  # mean return (offline: D4RL's score) of an evaluation
-    values: NDArray[np.float64] | None  # the value estimate at each of them; nan before the first
-    seconds: float | None  # of all seeds together, if the run is finished
-    learning_seconds: float | None  # of a step, all seeds together, once under way; as timed
-    finished: bool  # the run came to its end, and every seed has its last evaluation
+    data: str  # the origin of the dataset; "" if the run collected its own data
+    seeds: tuple[int, ...]  # those with evaluations
+    steps: int  # as configured; the run may have stopped earlier
+    curves: Aligned | None  # mean return (offline: D4RL score) of every evaluation
+    values: NDArray[np.float64] | None  # value estimate at every evaluation; nan before the first
+    seconds: float | None  # of the whole run, all seeds together; None if it has not finished
+    learning_seconds: float | None  # per step of all seeds, timed in the second half of the steps
+    finished: bool  # the run has ended, and every seed has its last evaluation
     config: Mapping[str, Any]
-    changed: tuple[str, ...]  # name=value of hyperparameters that are not its row's
-    notes: tuple[str, ...]  # what is not as it should be
+    changed: tuple[str, ...]  # name=value of hyperparameters that differ from the row's
+    notes: tuple[str, ...]  # a sentence per problem
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
-    number: int = 0  # of its label among those of its study that are none of the study's rows
+    unlisted: int = 0  # index among the labels that the study does not list; sets the colour
 
     @property
     def name(self) -> str:
@@ -56,26 +54,27 @@ class Result:
 
     @property
     def title(self) -> str:
-        """The place for people, who must not take data for D4RL's."""
+        """The place, with the origin of the data unless that is D4RL."""
         return self.place if self.data in ("", D4RL) else f"{self.place} ({self.data})"
 
     @property
     def suite(self) -> str:
-        """What it is averaged with: tasks of one version that are made alike, data of one origin.
+        """The results that this one may be averaged with.
 
-        v4 and v5 of a task have other returns under nearly the same name.
+        They share the version of the task, its arguments and the origin of the data: v4 and v5 of
+        a task have different returns.
         """
         number = self.task.name.partition("-v")[2]
-        made = with_kwargs(f"v{number}" if number else "unversioned", self.task)
-        return made if self.data in ("", D4RL) else f"{made}, {self.data}"
+        version = with_kwargs(f"v{number}" if number else "unversioned", self.task)
+        return version if self.data in ("", D4RL) else f"{version}, {self.data}"
 
     @property
     def quantity(self) -> str:
         return D4RL_SCORE if self.data and score(self.task.id, 0.0) is not None else "return"
 
     @property
-    def of_data(self) -> float | None:
-        """What the given data reach themselves, in the same quantity; None if nothing tells it."""
+    def dataset_mean(self) -> float | None:
+        """The mean over the dataset's own episodes, in `quantity`; None if it is unknown."""
         mean = (self.config.get("dataset") or {}).get("mean_return")
         if not isinstance(mean, int | float):
             return None
@@ -84,98 +83,82 @@ class Result:
 
     @property
     def step_unit(self) -> str:
-        """What a step is."""
         return "updates" if self.data else "time steps"
 
     def at(self, step: int) -> NDArray[np.float64] | None:
-        """A number a seed."""
+        """The evaluation of every seed at a step; None if there is none."""
         if self.curves is None or step not in self.curves.steps:
             return None
         return np.asarray(self.curves.values[:, self.curves.steps.index(step)])
 
     @property
     def estimates(self) -> Aligned | None:
-        """Every seed's value estimate at the evaluations before which all have one."""
+        """Value estimates, at the evaluations where every seed has one."""
         if self.curves is None or self.values is None:
             return None
-        told = np.asarray(np.isfinite(self.values).all(axis=0))
-        steps = tuple(s for s, ok in zip(self.curves.steps, told, strict=True) if ok)
-        return Aligned(self.seeds, steps, self.values[:, told], ()) if steps else None
+        complete = np.asarray(np.isfinite(self.values).all(axis=0))
+        steps = tuple(s for s, ok in zip(self.curves.steps, complete, strict=True) if ok)
+        return Aligned(self.seeds, steps, self.values[:, complete], ()) if steps else None
 
     @property
-    def seconds_a_step(self) -> float | None:
-        """All seeds together: once under way, or where that was not timed, of the whole run."""
+    def seconds_per_step(self) -> float | None:
+        """For all seeds: as timed in the second half of the steps, else over the whole run."""
         if self.learning_seconds is not None:
             return self.learning_seconds
         return None if self.seconds is None else self.seconds / self.steps
 
     @property
-    def last(self) -> int | None:
-        """The last step that all seeds were evaluated at."""
+    def last_step(self) -> int | None:
+        """The last step at which all seeds were evaluated."""
         return self.curves.steps[-1] if self.curves else None
 
 
-@dataclass(frozen=True)
-class Findings:
-    """All that some folders hold."""
-
-    results: tuple[Result, ...]
-    notes: tuple[str, ...]  # a line a thing that is missing, cut, failed or left out
-
-    @property
-    def studies(self) -> dict[str, list[Result]]:
-        """By study, in the order of `td7 list studies`."""
-        names = dict.fromkeys(result.study for result in self.results)
-        return {name: [r for r in self.results if r.study == name] for name in names}
-
-
-def known(name: str) -> Study:
-    """The study of this name; of one that is none, an empty one."""
+def study_or_empty(name: str) -> Study:
+    """The study of this name; a study without rows if there is none."""
     empty = Study(name, name, "not among the studies", steps=0, table="", rows={}, tasks=())
     return STUDIES.get(name, empty)
 
 
 def with_kwargs(name: str, task: Task) -> str:
-    """As `--env-kwargs` takes them, in the order of their names."""
-    given = (f"{key}={json.dumps(task.kwargs[key], sort_keys=True)}" for key in sorted(task.kwargs))
-    return f"{name} ({', '.join(given)})" if task.kwargs else name
+    """The name with the arguments of the task, as `--env-kwargs` takes them, sorted."""
+    pairs = (f"{key}={json.dumps(task.kwargs[key], sort_keys=True)}" for key in sorted(task.kwargs))
+    return f"{name} ({', '.join(pairs)})" if task.kwargs else name
 
 
-def named_seeds(numbers: Sequence[str]) -> str:
-    return f"seed {numbers[0]} is" if len(numbers) == 1 else f"seeds {', '.join(numbers)} are"
+def seed_list(seeds: Sequence[int]) -> str:
+    """`seed 3`, or `seeds 0, 3`."""
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def paper_name(study: str, algorithm: str) -> str:
-    """An algorithm as the paper prints it."""
-    rows: Iterable[Row] = STUDIES[study].rows.values()
-    names = {row.algorithm: row.label for row in rows}
-    own = algorithm.rpartition(":")[2]  # someone's own comes with its module
-    return names.get(own, own.upper())
+    """An algorithm's name in the paper; of one that it does not have, its own in capitals."""
+    names = {row.algorithm: row.label for row in STUDIES[study].rows.values()}
+    own_name = algorithm.rpartition(":")[2]  # without its module
+    return names.get(own_name, own_name.upper())
 
 
-def data_origin(given: Mapping[str, Any]) -> tuple[str, str]:
-    """A dataset's name, and where it comes from: as the run says, and by the name of its file."""
-    if given.get("d4rl"):
-        return str(given["d4rl"]), D4RL
-    source = str(given["source"])
-    path = Path(source)
-    if given.get("self_collected"):
+def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
+    """A dataset's name and origin, as the run recorded them, else from the file's name."""
+    if dataset.d4rl:
+        return dataset.d4rl, D4RL
+    path = Path(dataset.source)
+    if dataset.self_collected:
         return path.stem, SELF_COLLECTED
-    for name, dataset in DATASETS.items():
-        if path.name in (dataset.file, name):
-            nobody_looked = given.get("d4rl") is None
-            return (name, D4RL) if nobody_looked else (path.stem, OTHER)
+    for name, published in DATASETS.items():
+        if path.name in (published.file, name):
+            is_unchecked = dataset.d4rl is None  # the run compared no hash
+            return (name, D4RL) if is_unchecked else (path.stem, OTHER)
     if path.suffix.lower() in (".hdf5", ".h5"):
-        return path.stem, D4RL if D4RL_NAME.fullmatch(path.stem) else OTHER
-    return source if not path.is_absolute() else path.name, MINARI
+        return path.stem, D4RL if D4RL_FILE.fullmatch(path.stem) else OTHER
+    return dataset.source if not path.is_absolute() else path.name, MINARI
 
 
 def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row a step, a column a seed."""
+    """The mean return of every evaluation: a row per step, a column per seed."""
     return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
 
 
-def machine_of(config: Mapping[str, Any]) -> str:
+def machine_name(config: Mapping[str, Any]) -> str:
     hardware = config.get("hardware")
     if not isinstance(hardware, Mapping):
         return "unknown"
@@ -185,25 +168,27 @@ def machine_of(config: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "unknown"
 
 
-# -- several runs --------------------------------------------------------------------------------
+# -- several results -----------------------------------------------------------------------------
 
 
 def places(results: Sequence[Result]) -> list[str]:
-    """Of one study's results: in the paper's order, then as they come."""
-    found = dict.fromkeys(result.place for result in results)
+    """The places of one study: in the paper's order, then in that of the results."""
+    names = dict.fromkeys(result.place for result in results)
     order = paper_places(results[0].study) if results else ()
-    return sorted(found, key=lambda place: rank(place, order))
+    return sorted(names, key=lambda place: rank(place, order))
 
 
 def suites(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Those that may be averaged, as they come."""
+    """Results that may be averaged, by the name of their suite."""
     names = dict.fromkeys(result.suite for result in results)
     return {name: [r for r in results if r.suite == name] for name in names}
 
 
 def paper_places(study: str) -> Sequence[str]:
-    return known(study).datasets or known(study).tasks
+    listed = study_or_empty(study)
+    return listed.datasets or listed.tasks
 
 
 def rank(name: str, order: Sequence[str]) -> int:
+    """The index of a name; of one that is not listed, that after the last."""
     return order.index(name) if name in order else len(order)

@@ -221,11 +221,11 @@ class SharedBuffers:
 
     def members(self) -> NDArray[np.void]:
         """[members], of `member_dtype`."""
-        return np.frombuffer(self._members, self._dtype)
+        return np.frombuffer(memoryview(self._members).cast("B"), self._dtype)
 
     def mailboxes(self) -> NDArray[np.void]:
         """[processes], of `MAILBOX`."""
-        return np.frombuffer(self._mailboxes, MAILBOX)
+        return np.frombuffer(memoryview(self._mailboxes).cast("B"), MAILBOX)
 
 
 class ParallelVectorEnvironment(VectorEnvironment):

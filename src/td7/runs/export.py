@@ -1,7 +1,7 @@
-"""A policy as an ONNX file, for controllers without Python: observations in, actions out.
+"""Export a policy as an ONNX file, for controllers without Python: observations in, actions out.
 
-The network is data, so its graph is written out layer by layer, as `actors.Actor` runs it. The file
-is run once by ONNX's own reference before it is given: it does what `policy.predict` does.
+The network is data, so its graph is built layer by layer, as `numpy_actor.Actor` runs it. Before
+the file is written, ONNX's reference evaluator compares it with `policy.predict`.
 """
 
 import json
@@ -21,7 +21,7 @@ from td7.rollouts.environment import ActionMap
 from td7.runs.policies import Policy, load, policy_folder
 from td7.types import AnyPath
 
-TOLERANCE = 1e-4  # of an action's range: float32 products, added up in another order
+TOLERANCE = 1e-4  # of an action's range: float32 products are summed in another order
 
 
 def export(
@@ -31,9 +31,9 @@ def export(
     seed: int | None = None,
     format: str = "onnx",
 ) -> Path:
-    """The policy of a run folder (or of its policy/ or policies/N folder) as a file of its own.
+    """Export the policy of a run folder, or of its policy/ or policies/STEP folder.
 
-    Without `out` it is beside the policy, as seed-N.onnx.
+    `out` defaults to seed-N.onnx in the policy's folder. Return the path of the file.
     """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
@@ -50,10 +50,10 @@ def export(
     return file
 
 
-def onnx_file(policy: Policy, path: Path, told: Mapping[str, str]) -> None:
-    """Writes `path`: observation [batch, ...], float32, in; action [batch, ...], the task's, out.
+def write_onnx(policy: Policy, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a model from observation [batch, ...], float32, to action [batch, ...], the task's.
 
-    `told` goes into the file beside the task's id, for whoever finds it later.
+    `metadata` goes into the file, together with the task's id.
     """
     try:
         import onnx
@@ -79,7 +79,7 @@ def onnx_file(policy: Policy, path: Path, told: Mapping[str, str]) -> None:
         producer_name="td7",
         producer_version=__version__,
     )
-    helper.set_model_props(model, {"task": spec.task.id, **told})
+    helper.set_model_props(model, {"task": spec.task.id, **metadata})
     onnx.checker.check_model(model, full_check=True)
     _compare(policy, ReferenceEvaluator(model))
     with writing_to(path):
@@ -103,7 +103,7 @@ def _network(graph: Graph, policy: Policy, state: str) -> str:
 
 
 def _task_action(graph: Graph, policy: Policy, action: str) -> str:
-    """From [-1, 1] to the task's bounds, and never beyond them."""
+    """Add the map from [-1, 1] to the task's bounds, with a clip for rounding."""
     spec = policy.spec
     unit = ActionMap(spec.action_low, spec.action_high)
     middle = unit.to_task(np.zeros(spec.action_dim))
@@ -117,19 +117,19 @@ def _task_action(graph: Graph, policy: Policy, action: str) -> str:
 
 
 def _compare(policy: Policy, evaluator: Any) -> None:
-    """Raises if the file does anything else than the policy."""
+    """Raise if the model's actions differ from the policy's."""
     spec = policy.spec
     observations = np.random.default_rng(0).standard_normal((64, *spec.state_shape))
     observations = observations.astype(np.float32)
-    (found,) = evaluator.run(None, {"observation": observations})
+    (actions,) = evaluator.run(None, {"observation": observations})
     expected, _ = policy.predict(observations)
     width = np.subtract(spec.action_high, spec.action_low).reshape(spec.action_shape)
     if policy.action_dtype.kind != "f":
-        # Halfway between two whole numbers a last digit decides.
+        # Halfway between two integers the last digit decides which way an action is rounded.
         width = np.maximum(width, 1 / TOLERANCE)
-    far = np.abs(found.astype(np.float64) - expected) / width
-    if found.dtype != expected.dtype or far.max() > TOLERANCE:
-        raise RunError(f"the ONNX file differs from the policy by {far.max():.1e} of the range")
+    errors = np.abs(actions.astype(np.float64) - expected) / width
+    if actions.dtype != expected.dtype or errors.max() > TOLERANCE:
+        raise RunError(f"the ONNX file differs from the policy by {errors.max():.1e} of the range")
 
 
-FORMATS: dict[str, Callable[[Policy, Path, Mapping[str, str]], None]] = {"onnx": onnx_file}
+FORMATS: dict[str, Callable[[Policy, Path, Mapping[str, str]], None]] = {"onnx": write_onnx}

@@ -1,4 +1,4 @@
-"""The run folder: what is in it, and how its files are written and cut back."""
+"""The run folder: its tables, lock and markers, and how they are written and truncated."""
 
 import csv
 import fcntl
@@ -18,23 +18,24 @@ EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 ERROR = "error.txt"
-IN_USE = "is in use by another td7 process"  # a run folder, for one who comes second
+IN_USE = "is in use by another td7 process"  # the error of a process that finds the folder locked
 
-
-Keep = Callable[[int, int, int], bool]  # of a row's first three columns
+Keep = Callable[[int, int, int], bool]  # whether to keep a row with these first three columns
+TableListener = Callable[[Sequence[str], Sequence[Sequence[object]]], None]  # columns, new rows
 
 
 class Table:
-    """An append-only CSV file that begins with the seed and two more whole numbers."""
+    """An append-only CSV file whose first three columns are the seed and two more integers."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
         self.columns = tuple(columns)
-        self.counts: Counter[int] = Counter()  # rows so far, a seed
-        self.listeners: list[Callable[[Sequence[str], Sequence[Sequence[object]]], None]] = []
+        self.counts: Counter[int] = Counter()  # rows per seed
+        self.listeners: list[TableListener] = []
         self._file: IO[str] | None = None
 
     def append(self, rows: Sequence[Sequence[object]]) -> None:
+        """Write rows, so that other processes can read them, then pass them to the listeners."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         for row in rows:
@@ -48,32 +49,32 @@ class Table:
             listener(self.columns, rows)
 
     def cut_back(self, keep: Keep, counts: Mapping[int, int]) -> None:
-        """Forgets all rows but those that `keep` says; they must be as many as `counts`."""
+        """Remove the rows that are newer than a snapshot, which knows `counts` rows per seed."""
         kept = [",".join(self.columns)]
         self.counts = Counter()
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         header, *lines = text.splitlines() or [""]
         columns = tuple(header.split(","))
-        missing = self.columns[len(columns) :]  # newer than the file: empty in its rows
+        missing = self.columns[len(columns) :]  # newer than the file; empty in its rows
         for line in lines if (*columns, *missing) == self.columns else ():
             words = line.split(",")
-            # A row that a crash cut short or spoilt is always among those to forget.
-            whole = len(words) == len(columns) and all(w.isdecimal() for w in words[:3])
-            if whole and keep(*map(int, words[:3])):
+            # A row that a crash cut short or damaged is newer than the snapshot.
+            is_whole = len(words) == len(columns) and all(w.isdecimal() for w in words[:3])
+            if is_whole and keep(*map(int, words[:3])):
                 self.counts[int(words[0])] += 1
                 kept.append(line + "," * len(missing))
         if any(self.counts[seed] != count for seed, count in counts.items()):
-            raise InputError(f"{self.path} has other rows than its snapshot knows of")
+            raise InputError(f"{self.path} does not hold the rows that its snapshot counts")
         self._rewrite(kept)
 
     def gather(self, files: Sequence[Path]) -> None:
-        """The rows of these files, which have the same columns, instead of its own."""
-        found = [line for file in files for line in file.read_text().splitlines()[1:]]
-        self.counts = Counter(int(line.partition(",")[0]) for line in found)
-        self._rewrite([",".join(self.columns), *found])
+        """Replace the rows by those of `files`, which have the same columns."""
+        lines = [line for file in files for line in file.read_text().splitlines()[1:]]
+        self.counts = Counter(int(line.partition(",")[0]) for line in lines)
+        self._rewrite([",".join(self.columns), *lines])
 
     def sort(self) -> None:
-        """Rows by their first three columns: the same file whatever the timing was."""
+        """Sort rows by their first three columns, so that the file does not depend on timing."""
         header, *lines = self.path.read_text().splitlines()
         lines.sort(key=lambda line: [int(number) for number in line.split(",", 3)[:3]])
         self._rewrite([header, *lines])
@@ -93,7 +94,7 @@ class Table:
 
 
 class RunFolder:
-    """One run's files. Only one process at a time may write to it."""
+    """The files of one run, locked for this process as long as it is open."""
 
     def __init__(self, path: Path, *, scored: bool) -> None:
         self.path = path
@@ -111,28 +112,28 @@ class RunFolder:
             raise InputError(f"{path} {IN_USE}") from None
 
     def listen(self, listener: Callable[..., None]) -> None:
-        """Has every table's name, columns and new rows told, as they come."""
+        """Call `listener(name, columns, rows)` for new rows of every table."""
         for name, table in self.tables.items():
             table.listeners.append(partial(listener, name))
 
     def add_metrics(self, names: Sequence[str]) -> None:
-        """The table of these."""
+        """Add metrics.csv with these columns, which only the learner knows."""
         columns = ("seed", "step", "update", *names)
         self.tables["metrics"] = Table(self.path / "metrics.csv", columns)
 
     def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
-        """All tables as a snapshot knew them; those without a `keep`, empty."""
+        """Cut all tables back to a snapshot; a table without a `keep` becomes empty."""
         for name, table in self.tables.items():
-            known = {int(seed): n for seed, n in counts.get(name, {}).items()}
-            table.cut_back(keep.get(name, lambda *_: False), known)
+            table_counts = {int(seed): n for seed, n in counts.get(name, {}).items()}
+            table.cut_back(keep.get(name, lambda *_: False), table_counts)
 
     def gather(self, folders: Sequence[Path]) -> None:
-        """All tables, from those of other run folders."""
+        """Replace the rows of all tables by those of other run folders."""
         for table in self.tables.values():
             table.gather([folder / table.path.name for folder in folders])
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Rows a table and seed, all of them safely on the disk."""
+        """Return the rows per table and seed, after flushing them to the disk."""
         for table in self.tables.values():
             table.sync()
         return {
@@ -146,12 +147,12 @@ class RunFolder:
         write(self.path / "timings.csv", text.encode())
 
     def begin(self) -> None:
-        """What told how the run ended is no longer true."""
+        """Remove the markers of how an earlier process ended."""
         for name in (FINISHED, ERROR):
             (self.path / name).unlink(missing_ok=True)
 
     def finish(self, steps: int) -> None:
-        """The last thing that a run does."""
+        """Sort the tables and mark the run as finished."""
         for table in self.tables.values():
             table.sort()
         write_json(self.path / FINISHED, {"steps": steps})
@@ -163,21 +164,21 @@ class RunFolder:
 
 
 def keep_details(error: RunError, path: Path) -> RunError:
-    """The error that ended a run, its details in the run folder, which its line then names."""
+    """Write the error's details to the run folder, and return an error that names the file."""
     if not error.details:
         return error
     file = path / ERROR
     try:
         write(file, error.details.encode(errors="backslashreplace"))
-    except OSError:  # the line matters more than what it would name
+    except OSError:  # a disk that is full must not hide the error itself
         return error
     return RunError(f"{error} ({file} has its traceback)", error.details)
 
 
 def create_folder(path: Path, record: Mapping[str, Any]) -> None:
-    """A new run folder with its config.json; refuses one that holds anything."""
+    """Create a run folder with its config.json; a folder that is not empty is an error."""
     if (path / "config.json").exists():
-        raise InputError(f"{path} already holds a run; `td7 resume {path}` goes on with it")
+        raise InputError(f"{path} already holds a run; `td7 resume {path}` continues it")
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file, not a folder")
     with writing_to(path):

@@ -1,7 +1,7 @@
-"""Who is told of a run's rows as they come: TensorBoard's event files, and a caller's function.
+"""Who receives a run's new rows besides its tables: TensorBoard's event files and callbacks.
 
-The tags of event files are those of Stable-Baselines3, so that both can be looked at together;
-every seed is a run of its own. The tables stay what everything else reads.
+The event files use the tags of Stable-Baselines3, so that TensorBoard can show runs of both side by
+side; every seed is a TensorBoard run. Everything else in td7 reads the tables.
 """
 
 import time
@@ -12,22 +12,25 @@ from pathlib import Path
 
 from td7.errors import InputError
 
-WINDOW = 100  # training episodes that a rolling mean is of, as in Stable-Baselines3
-FLUSH = 10  # seconds until what was written can be seen
+WINDOW = 100  # training episodes in a rolling mean, as in Stable-Baselines3
+FLUSH_SECONDS = 10  # between writes of the event files
 
-Columns = Mapping[str, Sequence[float]]  # of the rows that a table got at once
+Columns = Mapping[str, Sequence[float]]  # the rows of one call, by column
 # Receives a table's name ("evaluations", "episodes" or "metrics") and its new rows.
 Listener = Callable[[str, list[dict[str, float]]], None]
 
 
 def check_package() -> None:
-    """Raises where event files cannot be written."""
+    """Raise if the package that writes event files is not installed."""
     if find_spec("tensorboard") is None:
-        raise InputError("TensorBoard's files need its package: pip install 'td7[tensorboard]'")
+        raise InputError("event files need the tensorboard package: pip install 'td7[tensorboard]'")
 
 
 class ListenerFault(BaseException):
-    """What a caller's function raised, on its way past all that handles faults of the run's own."""
+    """Carries an exception of the user's callback past the handlers of the run's own errors.
+
+    It is a BaseException so that no `except Exception` takes it for a failure of the run.
+    """
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__()
@@ -35,7 +38,7 @@ class ListenerFault(BaseException):
 
 
 class ListenerQueue:
-    """A listener to a run's tables that keeps their rows until the run can pass them on."""
+    """Collects the rows of a run's tables until the run passes them on to the user's callback."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -48,6 +51,7 @@ class ListenerQueue:
         self._rows.append((table, named))
 
     def pass_on(self) -> None:
+        """Call the callback with all rows collected so far; raise ListenerFault if it raises."""
         while self._rows:
             try:
                 self._listener(*self._rows.popleft())
@@ -56,23 +60,26 @@ class ListenerQueue:
 
 
 def _number(value: object) -> float:
-    """As it is read from the table's file: whole numbers are ints."""
+    """Return the number that a reader of the table gets: an int or a float."""
     text = str(value)
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
 class EventFiles:
-    """A listener to a run's tables; `steps` has every seed, and the steps that it has made."""
+    """Writes a run's rows as TensorBoard event files, a folder per seed."""
 
     def __init__(self, folder: Path, steps: Mapping[int, int]) -> None:
+        """`steps` holds the steps that each seed has made so far.
+
+        TensorBoard hides what an earlier process wrote after the snapshot that the run resumes.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
-        # What an earlier process wrote past the snapshot that the run goes on from is hidden.
         self._writers = {
             seed: SummaryWriter(
                 str(folder / f"seed-{seed}"),
                 purge_step=done + 1 if done else None,
-                flush_secs=FLUSH,
+                flush_secs=FLUSH_SECONDS,
             )
             for seed, done in steps.items()
         }
@@ -85,34 +92,30 @@ class EventFiles:
     def __call__(
         self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
     ) -> None:
-        """Rows of one seed and step, which a table got just now."""
+        """Write the new rows of a table, which are of one seed and step."""
         numbers = [[float(str(value)) for value in row] for row in rows]
         if not numbers:
             return
-        found = dict(zip(columns, zip(*numbers, strict=True), strict=True))
-        seed, step = int(found["seed"][-1]), int(found["step"][-1])
-        scalars = {
-            "evaluations": self._evaluation,
-            "episodes": self._episode,
-            "metrics": _metrics,
+        values = dict(zip(columns, zip(*numbers, strict=True), strict=True))
+        seed, step = int(values["seed"][-1]), int(values["step"][-1])
+        scalars_of = {
+            "evaluations": _evaluation_scalars,
+            "episodes": self._episode_scalars,
+            "metrics": _metric_scalars,
         }[table]
-        for tag, value in scalars(found).items():
+        for tag, value in scalars_of(values).items():
             self._writers[seed].add_scalar(tag, value, step)
 
-    def _evaluation(self, rows: Columns) -> dict[str, float]:
-        names = {"return": "mean_reward", "length": "mean_ep_length", "score": "mean_score"}
-        return {f"eval/{tag}": _mean(rows[name]) for name, tag in names.items() if name in rows}
-
-    def _episode(self, rows: Columns) -> dict[str, float]:
+    def _episode_scalars(self, rows: Columns) -> dict[str, float]:
         seed = int(rows["seed"][-1])
         recent = self._episodes[seed]
         recent.extend(zip(rows["return"], rows["length"], strict=True))
-        made = rows["step"][-1] - self._steps_before[seed]
+        steps = rows["step"][-1] - self._steps_before[seed]
         returns, lengths = zip(*recent, strict=True)
         return {
             "rollout/ep_rew_mean": _mean(returns),
             "rollout/ep_len_mean": _mean(lengths),
-            "time/fps": made / max(1e-9, time.monotonic() - self._begin),
+            "time/fps": steps / max(1e-9, time.monotonic() - self._begin),
         }
 
     def close(self) -> None:
@@ -120,7 +123,12 @@ class EventFiles:
             writer.close()
 
 
-def _metrics(rows: Columns) -> dict[str, float]:
+def _evaluation_scalars(rows: Columns) -> dict[str, float]:
+    names = {"return": "mean_reward", "length": "mean_ep_length", "score": "mean_score"}
+    return {f"eval/{tag}": _mean(rows[name]) for name, tag in names.items() if name in rows}
+
+
+def _metric_scalars(rows: Columns) -> dict[str, float]:
     names = {"update": "n_updates"}
     return {
         f"train/{names.get(name, name)}": values[-1]

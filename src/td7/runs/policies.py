@@ -1,4 +1,4 @@
-"""Trained policies as files: safetensors and JSON in, `policy.predict(observation)` out."""
+"""Trained policies: saved as safetensors and JSON, loaded for `policy.predict(observation)`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ FORMAT = 2
 
 
 class Policy:
-    """A trained policy of one seed, with Stable-Baselines3's `predict`."""
+    """The trained policy of one seed, with the `predict` of Stable-Baselines3."""
 
     def __init__(
         self, spec: TaskSpec, network: Network, flat: AnyFloat, exploration: Exploration
@@ -35,8 +35,8 @@ class Policy:
         self.actor = Actor(network, flat)  # actions in [-1, 1]
         self._map = ActionMap(spec.action_low, spec.action_high)
         self.action_bounds = _float32_bounds(spec.action_low, spec.action_high)
-        own = np.dtype(spec.action_dtype)
-        self.action_dtype = np.dtype(np.float32) if own.kind == "f" else own
+        dtype = np.dtype(spec.action_dtype)
+        self.action_dtype = np.dtype(np.float32) if dtype.kind == "f" else dtype
         self._random = np.random.default_rng()
 
     def __repr__(self) -> str:
@@ -50,24 +50,26 @@ class Policy:
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[Any], None]:
-        """The task's own action(s) for one observation or a batch; there is no hidden state.
+        """Return the task's own action(s) for one observation or a batch, and None.
 
-        They are float32, or the whole numbers of a task that has them.
-        Not deterministic: as it explored in training.
+        Actions are float32, or integers if the task's are. With `deterministic=False` they have the
+        exploration noise of training. `state` and `episode_start` are ignored: there is no hidden
+        state.
         """
         del state, episode_start
         try:
             with np.errstate(over="ignore"):
                 observations = np.asarray(observation).astype(self.flat.dtype)
         except (ValueError, TypeError):
-            raise InputError(f"{self.spec.task.id}: an observation is not of numbers") from None
-        own, single = self.spec.state_shape, observations.ndim - len(self.spec.state_shape)
-        if observations.shape[single:] != own or single not in (0, 1):
+            raise InputError(f"{self.spec.task.id}: an observation is not numeric") from None
+        shape = self.spec.state_shape
+        batch_dims = observations.ndim - len(shape)
+        if observations.shape[batch_dims:] != shape or batch_dims not in (0, 1):
             raise InputError(
-                f"{self.spec.task.id} has observations {own} or (n, {str(own)[1:]}, "
+                f"{self.spec.task.id} has observations {shape} or (n, {str(shape)[1:]}, "
                 f"given {observations.shape}"
             )
-        batch = observations.shape[:single]
+        batch = observations.shape[:batch_dims]
         states = observations.reshape((*batch, self.spec.state_dim))
         if not np.isfinite(states).all():
             raise InputError(f"{self.spec.task.id}: an observation is not finite")
@@ -76,15 +78,16 @@ class Policy:
         else:
             noise = self._random.standard_normal((*batch, self.spec.action_dim))
             action = self.actor.explore(states, noise, self.exploration)
-        shape = (*batch, *self.spec.action_shape)
         task_action = self._map.to_task(action)
         if self.action_dtype.kind != "f":
-            return np.rint(task_action).astype(self.action_dtype).reshape(shape), None
-        return task_action.astype(np.float32).clip(*self.action_bounds).reshape(shape), None
+            task_action = np.rint(task_action).astype(self.action_dtype)
+        else:
+            task_action = task_action.astype(np.float32).clip(*self.action_bounds)
+        return task_action.reshape((*batch, *self.spec.action_shape)), None
 
 
 def _float32_bounds(low: Sequence[float], high: Sequence[float]) -> tuple[Float32, Float32]:
-    """The outermost float32 within the bounds: the nearest to 0.1 lies beyond it."""
+    """Return the outermost float32 within the bounds; the nearest float32 to 0.1 exceeds 0.1."""
     lows, highs = np.array(low, np.float32), np.array(high, np.float32)
     return (
         np.where(lows < np.array(low), np.nextafter(lows, np.float32(np.inf)), lows),
@@ -100,7 +103,7 @@ def save(
     record: Mapping[str, Any],
     seeds: Sequence[int] = (),
 ) -> None:
-    """policy.json and a safetensors file a seed; `seeds` has those, too, that come later."""
+    """Write policy.json and a safetensors file per seed; `seeds` also lists those to come later."""
     folder.mkdir(parents=True, exist_ok=True)
     layout = Layout.of(network)
     for seed, flat in policies.items():
@@ -117,27 +120,28 @@ def save(
 
 
 def kept_policies(path: Path, step: int) -> Path:
-    """In a run folder, where the policies evaluated at `step` are kept, if they are."""
+    """Return the folder of a run's policies that were evaluated at `step`, if they are kept."""
     return path / "policies" / f"{step:09d}"
 
 
 def policy_folder(path: AnyPath) -> Path:
-    """A run folder's, or the folder itself where it holds a policy."""
+    """Return the folder with policy.json: `path` itself or, in a run folder, policy/."""
     folder = Path(path)
-    if folder.parent.name == "policies" and folder.name.isdecimal():  # written in any length
+    is_kept = folder.parent.name == "policies" and folder.name.isdecimal()
+    if is_kept:  # the step may lack the leading zeros of its folder
         folder = kept_policies(folder.parent.parent, int(folder.name))
     return folder if (folder / "policy.json").exists() else folder / "policy"
 
 
 def load(path: AnyPath, seed: int | None = None) -> Policy:
-    """The policy of a run folder or of its policy/ folder; one with one seed needs no `seed`."""
+    """Load the policy of a run or policy folder; one with a single seed needs no `seed`."""
     path = Path(path)
     folder = policy_folder(path)
     if not path.exists() and not folder.exists():
         raise InputError(f"{path} does not exist")
     if not folder.exists():
         raise InputError(
-            f"{path} holds no policy: policy/policy.json comes with a run's first snapshot"
+            f"{path} holds no policy: policy/policy.json is written with a run's first snapshot"
         )
     try:
         data = json.loads((folder / "policy.json").read_text())
@@ -154,13 +158,13 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
             raise
         raise InputError(f"{folder / 'policy.json'} is damaged: {error!r}") from error
     if seed is None and len(seeds) > 1:
-        raise InputError(f"{path} has the seeds {', '.join(map(str, seeds))}: say which")
+        raise InputError(f"{path} has several seeds: choose one of {', '.join(map(str, seeds))}")
     seed = seeds[0] if seed is None else parse("seed", seed, int)
     if seed not in seeds:
         raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
     file = folder / f"seed-{seed}.safetensors"
     if not file.exists() and folder.parent.name == "policies":
-        raise InputError(f"{path} has no policy of seed {seed}, which did not come so far")
+        raise InputError(f"{path} has no policy of seed {seed}, which was stopped before that step")
     try:
         weights = safetensors.numpy.load_file(file)
         return Policy(spec, network, flatten(layout, weights), exploration)
@@ -171,5 +175,5 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
 def _spec(data: Mapping[str, Any]) -> TaskSpec:
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     spec = TaskSpec(**{**data, **lists, "task": Task(**data["task"])})
-    np.dtype(spec.action_dtype)  # raises if there is none of that name
+    np.dtype(spec.action_dtype)  # raises if there is no such type
     return spec

@@ -1,4 +1,4 @@
-"""What a run folder says of its run: config, versions, how it ended."""
+"""What a run folder records about its run: config.json, how the run ended, software versions."""
 
 import csv
 import hashlib
@@ -7,42 +7,112 @@ import json
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from td7 import __version__
-from td7.errors import InputError
+from td7.configs import parse_number
+from td7.errors import InputError, one_line
+from td7.options import parse_seeds
+from td7.types import Task
 
 FINISHED = "finished.json"
+T = TypeVar("T")
 
 
-def folder_of(path: Path) -> tuple[Path, int | None]:
-    """A run folder, and the step of policies that it kept, if they are meant."""
+@dataclass(frozen=True)
+class DatasetRecord:
+    """The data that a run learns from."""
+
+    source: str  # a path, or Minari's id
+    rows: int
+    sha256: str  # of the rows
+    self_collected: bool  # by this package, not D4RL's or Minari's
+    mean_return: float | None = None  # of its complete episodes, if it has any
+    d4rl: str | None = None  # D4RL's name of the file, "" if it has none; None: not checked
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """config.json of a run folder, as all readers need it; `RunConfig` adds the learner's types."""
+
+    folder: Path
+    algorithm: str
+    variant: str  # STUDY/LABEL that the hyperparameters come from, if any
+    task: Task
+    seeds: tuple[int, ...]
+    hyperparameters: Mapping[str, Any]
+    dataset: DatasetRecord | None  # None: the run collects its own data
+    steps: int
+    evaluate_every: int
+    evaluation_episodes: int
+    data: dict[str, Any]  # the whole file
+
+    @classmethod
+    def read(cls, folder: Path) -> "RunRecord":
+        """Read `folder`/config.json; an `InputError` says what is missing or wrong in it."""
+        data = _read_config(folder)
+        try:
+            return cls(folder, **_fields(_typed("it", data, dict)), data=data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise config_error(folder, error) from None
+
+
+def config_error(folder: Path, error: Exception) -> InputError:
+    """Return the one-line error of a reader that does not find what it needs in config.json."""
+    reason = f"it has no {error}" if isinstance(error, KeyError) else one_line(error)
+    return InputError(f"{folder / 'config.json'} is damaged: {reason}")
+
+
+def _read_config(folder: Path) -> Any:
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file, not a run folder")
+    file = folder / "config.json"
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{folder} holds no run: it has no config.json") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the typed fields; `variant` and `dataset` are newer than some runs."""
+    task, dataset = _typed("task", data["task"], dict), data.get("dataset")
+    counts = ("steps", "evaluate_every", "evaluation_episodes")
+    return {
+        "algorithm": _typed("algorithm", data["algorithm"], str),
+        "variant": _typed("variant", data.get("variant", ""), str),
+        "task": Task(_typed("task id", task["id"], str), _typed("kwargs", task["kwargs"], dict)),
+        "seeds": parse_seeds(_typed("seeds", data["seeds"], list)),
+        "hyperparameters": _typed("hyperparameters", data["hyperparameters"], dict),
+        "dataset": DatasetRecord(**_typed("dataset", dataset, dict)) if dataset else None,
+        **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
+    }
+
+
+_JSON_NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
+
+
+def _typed(name: str, value: Any, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be {_JSON_NAMES[kind]}, given {value!r}")
+    return value
+
+
+def run_and_step(path: Path) -> tuple[Path, int | None]:
+    """Split RUN/policies/STEP into the run folder and the step; of RUN, the step is None."""
     is_kept = path.parent.name == "policies" and path.name.isdigit()
     return (path.parent.parent, int(path.name)) if is_kept else (path, None)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """config.json of a run folder."""
-    if not path.exists():
-        raise InputError(f"{path} does not exist")
-    if not path.is_dir():
-        raise InputError(f"{path} is a file, not a run folder")
-    file = path / "config.json"
-    try:
-        data = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path} holds no run: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
-    if not isinstance(data, dict):
-        raise InputError(f"{file} is damaged: it holds no JSON object")
-    return data
-
-
 def finished_steps(path: Path) -> int | None:
-    """The steps that a finished run made; None for others."""
+    """Return the steps that a finished run made; None if it is not finished."""
     try:
         return int(json.loads((path / FINISHED).read_text())["steps"])
     except FileNotFoundError:
@@ -52,25 +122,28 @@ def finished_steps(path: Path) -> int | None:
 
 
 def total_seconds(path: Path) -> float | None:
-    """How long a finished run took; None for others."""
+    """Return how long a finished run took; None if it is not finished or its time is unknown."""
     if finished_steps(path) is None:
         return None
     with (path / "timings.csv").open() as file:
-        found = {row["phase"]: float(row["seconds"]) for row in csv.DictReader(file)}
-    return found.get("total")
+        seconds = {row["phase"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    return seconds.get("total")
 
 
 def versions() -> dict[str, str]:
-    """What a result depends on besides its config."""
+    """Return the versions of the software that a result depends on."""
     packages = ("torch", "numpy", "gymnasium", "mujoco")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    own = {"td7": __version__, "source": source(), "python": platform.python_version()}
-    return {**own, **found}
+    return {
+        "td7": __version__,
+        "source": source(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
 
 
 @cache
 def source() -> str:
-    """Tells this program from an edited one of the same version: a digest of its Python files."""
+    """Return a digest of the package's Python files: it tells edited copies of a version apart."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
@@ -79,7 +152,7 @@ def source() -> str:
 
 
 def command_line() -> str:
-    """What started this, to be given to a shell again, whether by `td7` or by `python -m td7`."""
+    """Return the command of this process for a shell; `python -m td7` becomes `td7`."""
     name = Path(sys.argv[0])
     is_module = name.name == "__main__.py" and name.parent.name == "td7"
     return shlex.join(["td7" if is_module else name.name, *sys.argv[1:]])

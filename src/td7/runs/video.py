@@ -1,4 +1,4 @@
-"""A policy's episode as a video file."""
+"""Film a policy's evaluation episode as a video file."""
 
 import signal
 import threading
@@ -23,7 +23,7 @@ FORMATS = (".mp4", ".gif")
 def record(
     policy: Policy, file: Path, *, seed: int, step: int, say: Callable[[str], None] | None = None
 ) -> None:
-    """Films evaluation episode 0 of (seed, step)."""
+    """Film evaluation episode 0 of (seed, step) into `file`, an .mp4 or a .gif."""
     if file.suffix not in FORMATS:
         raise InputError(f"a video file ends in {' or '.join(FORMATS)}, given {file.name!r}")
     if not file.parent.is_dir():
@@ -31,17 +31,21 @@ def record(
     if file.is_dir():
         raise InputError(f"{file} is a folder, not a video file")
     try:
-        import imageio_ffmpeg  # noqa: F401  # asked for, not used
+        import imageio_ffmpeg  # noqa: F401  # imported only to check that it is installed
         import PIL  # noqa: F401  # likewise
     except ImportError as error:
         raise InputError("videos need the extra `video`: pip install 'td7[video]'") from error
     task = policy.spec.task
-    with _stoppable(), _aside(file) as aside, closing(make(task, render=True)) as environment:
+    with (
+        _sigterm_cleanup(),
+        _temporary(file) as temporary,
+        closing(make(task, render=True)) as environment,
+    ):
         if say is not None:
             say(f"filming 1 episode of {task.id} …")
         fps = environment.env.metadata.get("render_fps") or 30
-        with {".mp4": _mp4, ".gif": _gif}[file.suffix](aside, fps) as write:
-            film = evaluate(
+        with {".mp4": _mp4, ".gif": _gif}[file.suffix](temporary, fps) as write:
+            episodes = evaluate(
                 environment,
                 policy.actor,
                 seed=seed,
@@ -50,7 +54,7 @@ def record(
                 on_frame=lambda: write(environment.render()),
             )
             with environment_faults(f"seed {seed}, filming"):
-                list(film)
+                list(episodes)
 
 
 Frame = NDArray[np.uint8]
@@ -58,14 +62,14 @@ Frame = NDArray[np.uint8]
 
 @contextmanager
 def _mp4(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
-    """Writes frames as they come; afterwards the file is whole."""
+    """Encode each frame at once; at the end, check that the file is complete."""
     import imageio.v2 as imageio
     from imageio_ffmpeg import count_frames_and_secs
 
-    # Frames need not be a multiple of 16 pixels wide and high: no macro blocks. What ffmpeg has to
-    # say is many lines, and follows from the one line that is raised here.
+    # Frames keep their size: it need not be a multiple of 16 pixels (macro blocks). The errors
+    # below replace ffmpeg's own lines.
     options: dict[str, Any] = {"fps": fps, "macro_block_size": 1, "ffmpeg_log_level": "quiet"}
-    # By itself a writer closes only after success, and else writes on until it is freed.
+    # After an error, imageio's own context manager leaves the writer open.
     with closing(imageio.get_writer(file, **options)) as writer:
 
         def write(frame: Frame) -> None:
@@ -73,70 +77,71 @@ def _mp4(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
                 writer.append_data(_even(frame))
             except (OSError, ValueError) as error:
                 cause = one_line(error).partition(" FFMPEG COMMAND:")[0]
-                raise RunError(f"ffmpeg cannot go on with the video: {cause}") from error
+                raise RunError(f"ffmpeg cannot continue the video: {cause}") from error
 
         yield write
     try:
         count_frames_and_secs(str(file))
-    except RuntimeError as error:  # ffmpeg ended early, which nothing else tells
+    except RuntimeError as error:  # ffmpeg ended early without an error
         raise RunError("ffmpeg did not finish the video: is the disk full?") from error
 
 
 @contextmanager
 def _gif(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
-    """Gathers frames and writes them afterwards."""
-    # Not by imageio, which writes also after a fault, for minutes, and once more when it is freed.
+    """Collect the frames and write them at the end."""
+    # Pillow, because imageio writes the file even after an error, for minutes, and again when it is
+    # freed.
     from PIL import Image
 
     images: list[Image.Image] = []
     yield lambda frame: images.append(Image.fromarray(frame))
     first, *others = images
-    milliseconds = 1000 / fps  # a frame
+    milliseconds = 1000 / fps  # per frame
     first.save(file, save_all=True, append_images=others, duration=milliseconds, loop=0)
 
 
 def _even(frame: Frame) -> Frame:
-    """The frame with its last row and column again where their number is odd: H.264 has pairs."""
+    """Repeat the last row and column if their number is odd: H.264 needs even sizes."""
     height, width = frame.shape[:2]
     return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
 
 
 @contextmanager
-def _aside(file: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `file` only if nothing goes wrong."""
-    aside = file.with_name(f".{file.stem}.tmp{file.suffix}")  # the suffix tells writers the format
+def _temporary(file: Path) -> Iterator[Path]:
+    """Give a temporary path to write to, and rename it to `file` if there is no error."""
+    temporary = file.with_name(f".{file.stem}.tmp{file.suffix}")  # writers choose by the suffix
     try:
-        aside.touch()  # writers that cannot open their file complain twice more when they are freed
+        temporary.touch()  # a writer that cannot open its file prints more errors when it is freed
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}") from error
     try:
-        yield aside
-        aside.replace(file)
+        yield temporary
+        temporary.replace(file)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-class _Stopped(BaseException):
-    """A signal's, and no environment's."""
+class _Terminated(BaseException):
+    """Raised by the signal handler; environments do not catch it with `except Exception`."""
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM ends the process with the usual status, but by way of every `finally`."""
-    here = threading.current_thread() is threading.main_thread()  # no other may handle signals
-    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+def _sigterm_cleanup() -> Iterator[None]:
+    """On SIGTERM, end the process with the usual status but run every `finally` first."""
+    is_main = threading.current_thread() is threading.main_thread()  # others cannot handle signals
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
     def end(signum: int, frame: FrameType | None) -> None:
         del frame
-        raise _Stopped(128 + signum)
+        raise _Terminated(128 + signum)
 
     signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except _Stopped as stop:
-        raise SystemExit(*stop.args) from None
+    except _Terminated as termination:
+        raise SystemExit(*termination.args) from None
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

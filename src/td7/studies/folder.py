@@ -20,7 +20,7 @@ from typing import Any
 from td7.errors import InputError
 from td7.files import write_json, writing_to
 from td7.options import RUN_OPTIONS, TrainOptions, options_from
-from td7.runs.record import finished_steps, read_config
+from td7.runs.record import RunRecord, finished_steps
 from td7.studies.rows import variant
 from td7.types import Task
 
@@ -96,12 +96,8 @@ def run_state(run: PlannedRun) -> RunState:
     """Return how far a run is; raise if its folder holds a run with other settings."""
     if not (run.folder / "config.json").exists():
         return RunState.TO_DO
-    record = read_config(run.folder)
-    saved = {
-        **record.get("hyperparameters", {}),
-        **record,
-        "env_kwargs": record.get("task", {}).get("kwargs", {}),
-    }
+    record = RunRecord.read(run.folder)
+    saved = {**record.hyperparameters, **record.data, "env_kwargs": record.task.kwargs}
     for name, value in _settings(run).items():
         text, wanted = json.dumps(saved.get(name)), json.dumps(value)
         if name in saved and text != wanted:

@@ -1,30 +1,26 @@
 """Members with checkpoints: each collects, is assessed, trains and is evaluated on its own clock.
 
-An episode is played, the checkpoint rule judges it, the updates owed for it are run, the next
-episode starts. What a member does depends on its own history alone; which members happen to train
-in the same stacked update does not matter to any of them.
+A member plays an episode, the checkpoint rule judges it, the member makes the updates that it owes
+for it, and the next episode starts. What a member does depends on its own history alone; which
+members happen to train in the same stacked update does not matter to any of them.
 """
-
-from typing import Any
 
 import torch
 
 from td7.algorithms.checkpoints import CheckpointRule, Verdict, after_updates, assess
 from td7.engine.cuda import Fetch
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask, EvaluationResult
-from td7.training.loop import Training
+from td7.training.loop import SingleProcessTraining
 from td7.training.member import Member
+from td7.training.parts import RunParts, RunSetup
 
 
-class CheckpointedTraining(Training):
+class CheckpointedTraining(SingleProcessTraining):
     """Seeds do not wait for each other: while one plays its episode, the others train."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        for m, member in enumerate(self.members):  # the late stage may start at once
-            updates = self.engine.updates[m]
-            member.assessment = after_updates(self._rule, member.assessment, updates)
-        # What acts for each member now, or is on its way; None while it is being trained.
+    def __init__(self, setup: RunSetup, parts: RunParts) -> None:
+        super().__init__(setup, parts)
+        # What acts for each member now, or is on its way; None while the member trains.
         self._policies: list[Fetch | None] = [None] * len(self.members)
 
     @property
@@ -34,31 +30,37 @@ class CheckpointedTraining(Training):
             raise ValueError("members without checkpoints train in lockstep")
         return rule
 
+    def restore(self) -> bool:
+        has_snapshot = super().restore()
+        for m, member in enumerate(self.members):  # the late stage may start at once
+            updates = self.engine.updates[m]
+            member.assessment = after_updates(self._rule, member.assessment, updates)
+        return has_snapshot
+
     def _advance(self) -> None:
-        self._give_tasks()
-        for done in self.executor.completed(block=self._must_wait()):
-            if isinstance(done, EvaluationResult):
-                self._take_evaluation(done)
+        self._submit_tasks()
+        for result in self.executor.completed(block=self._must_wait()):
+            if isinstance(result, EvaluationResult):
+                self._record_evaluation(result)
             else:
-                self._take_episode(done)
+                self._record_episode(result)
         self._train()
 
     def _must_wait(self) -> bool:
-        """Nothing can be done before a worker answers."""
+        """Whether nothing can be done before a worker answers."""
         return all(member.collecting or member.finished for member in self.members)
 
-    def _give_tasks(self) -> None:
-        """Every member with nothing to do is evaluated if that is due, and plays an episode."""
+    def _submit_tasks(self) -> None:
+        """Evaluate every idle member if that is due, and start its next episode."""
         for m, member in enumerate(self.members):
             if member.collecting or member.finished or member.owed:
                 continue
-            self._evaluate_until(m, member.steps)
+            self._schedule_evaluations(m, member.steps)
             if member.steps >= self.config.steps:
                 member.finished = True
                 continue
-            c = self.config.online
             policy = None
-            if member.steps >= c.random_steps:
+            if member.steps >= self.config.online.random_steps:
                 fetch = self._policy(m)
                 if not fetch.is_ready():
                     continue
@@ -74,21 +76,21 @@ class CheckpointedTraining(Training):
             )
             member.collecting = True
 
-    def _take_episode(self, done: EpisodeResult) -> None:
-        task, episode = done.task, done.episode
+    def _record_episode(self, result: EpisodeResult) -> None:
+        task, episode = result.task, result.episode
         m = self.config.seeds.index(task.seed)
         member = self.members[m]
-        self.clock.add("collect", done.seconds)
+        self.clock.add("collect", result.seconds)
         member.collecting = False
         end = member.steps + episode.length
         if not episode.finished:
-            # The end of the run cut it. It is forgotten, so that a run that is later extended
+            # The end of the run cut it. It is discarded, so that a run that is later extended
             # plays it whole and is the same as one that was longer from the start.
-            self._evaluate_until(m, end)
+            self._schedule_evaluations(m, end)
             member.finished = True
             return
-        # An evaluation due within the episode is of the policies of its beginning.
-        self._evaluate_until(m, end - 1)
+        # An evaluation due within the episode uses the policies of its beginning.
+        self._schedule_evaluations(m, end - 1)
         self.replay.append(m, episode.rows)
         row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
         self.folder.tables["episodes"].append([row])
@@ -102,12 +104,12 @@ class CheckpointedTraining(Training):
                 self.checkpoints[m] = task.policy
 
     def _train(self) -> None:
-        """A stretch of the updates that members owe."""
+        """Make some of the updates that members owe."""
         if not any(member.owed for member in self.members):
             return
         before = list(self.engine.updates)
         with self.clock.phase("update"):
-            self.engine.advance([self._wanted(m) for m in range(len(self.members))])
+            self.engine.advance([self._updates_until_due(m) for m in range(len(self.members))])
         for m, member in enumerate(self.members):
             updates = self.engine.updates[m]
             if updates == before[m]:
@@ -118,8 +120,8 @@ class CheckpointedTraining(Training):
             self._fetch_metrics_if_due(m)
         self._write_metrics(wait=False)
 
-    def _wanted(self, m: int) -> int:
-        """Updates of a member until something is due that concerns it."""
+    def _updates_until_due(self, m: int) -> int:
+        """How many updates a member makes before its next episode or row of metrics is due."""
         every = self.config.metrics_every
         return min(self.members[m].owed, every - self.engine.updates[m] % every)
 
@@ -130,12 +132,12 @@ class CheckpointedTraining(Training):
             fetch = self._policies[m] = self.engine.fetch_policy(m)
         return fetch
 
-    def _test_policy(self, m: int) -> Fetch:
+    def _evaluated_policy(self, m: int) -> Fetch:
         if self.config.online.test_policy == "current":
             return self._policy(m)
         return Fetch(torch.from_numpy(self.checkpoints[m]))
 
-    def _doing(self, member: Member) -> str:
+    def _activity(self, member: Member) -> str:
         if member.owed:
             return f"training, {member.owed:,} updates to go"
         if member.steps < self.config.online.random_steps:

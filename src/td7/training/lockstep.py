@@ -1,13 +1,12 @@
 """Members without checkpoints: all take one time step, then one update, together.
 
 The policy changes at every time step, so an episode is no longer a task that could be played again
-from weights and a number. A snapshot in the middle of one therefore keeps its actions: given to
-the same environment again, they lead to the same state.
+from weights and a number. A snapshot in the middle of an episode therefore keeps its actions: taken
+again in the same environment, they lead to the same state.
 """
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,38 +14,45 @@ from torch import Tensor
 
 from td7.engine.cuda import Fetch
 from td7.rollouts.vector import EpisodeState, can_spin, make_vector_environment
-from td7.training.config import RunConfig
-from td7.training.loop import Training
+from td7.training.loop import SingleProcessTraining
 from td7.training.member import Member
+from td7.training.parts import RunParts, RunSetup
 from td7.types import Float32
 
-LOOK_EVERY = 50  # time steps between two looks at what evaluators have done
+POLL_STEPS = 50  # time steps between two polls of the evaluators
 
 
-class LockstepTraining(Training):
-    """Acting is batched over members, environments step in parallel processes if there are any."""
+def evaluator_count(workers: int) -> int:
+    """How many of the worker processes evaluate; the others step the training environments."""
+    return max(1, workers // 3) if workers else 0
 
-    def __init__(self, config: RunConfig, *arguments: Any, workers: int, **options: Any) -> None:
-        evaluators = max(1, workers // 3) if workers else 0
-        self._actions: list[list[Float32]] = []  # of each member's current episode
-        super().__init__(config, *arguments, workers=evaluators, **options)
-        if not self._actions:
-            self._actions = [[] for _ in self.members]
-        try:
-            live = [self._live(m) for m in range(len(self.members))]
-            steppers = max(0, workers - evaluators)
-            self._stepper = make_vector_environment(
-                config.task, config.seeds, live, self.spec, steppers, spins=can_spin(workers)
-            )
-            self._opened.callback(self._stepper.close)
-            now = self._stepper.observe()
-            self._check_replayed(now.state)
-            self._next_actions = self.engine.act(now.state, now.noise)
-        except BaseException:
-            self.close()
-            raise
 
-    def _live(self, m: int) -> EpisodeState:
+class LockstepTraining(SingleProcessTraining):
+    """Acting is batched over members; with workers, environments step in parallel processes."""
+
+    def __init__(self, setup: RunSetup, parts: RunParts) -> None:
+        super().__init__(setup, parts)
+        # Those of each member's current episode.
+        self._actions: list[list[Float32]] = [[] for _ in self.members]
+
+    def restore(self) -> bool:
+        has_snapshot = super().restore()
+        workers = self._setup.workers
+        self._environments = make_vector_environment(
+            self.config.task,
+            self.config.seeds,
+            [self._episode_state(m) for m in range(len(self.members))],
+            self.spec,
+            max(0, workers - evaluator_count(workers)),
+            spins=can_spin(workers),
+        )
+        self._parts.resources.callback(self._environments.close)
+        now = self._environments.observe()
+        self._check_repeated_actions(now.state)
+        self._next_actions = self.engine.act(now.state, now.noise)
+        return has_snapshot
+
+    def _episode_state(self, m: int) -> EpisodeState:
         member, actions = self.members[m], self._actions[m]
         size = self.spec.action_dim
         begin = member.steps - len(actions)
@@ -56,42 +62,42 @@ class LockstepTraining(Training):
             np.stack(actions) if actions else np.zeros((0, size), np.float32),
         )
 
-    def _check_replayed(self, states: Float32) -> None:
-        """Actions played again must have led to the state that the replay holds."""
+    def _check_repeated_actions(self, states: Float32) -> None:
+        """Warn if actions, taken again, did not lead to the state that the replay holds."""
         for m, state in enumerate(states):
             if self._actions[m]:
-                place = (self.replay.added[m] - 1) % self.replay.capacity
-                row = self.replay.rows[m, place].cpu().numpy()
+                newest = (self.replay.added[m] - 1) % self.replay.capacity
+                row = self.replay.rows[m, newest].cpu().numpy()
                 if not np.array_equal(self.replay.layout.split(row).next_state, state):
                     self.progress.warn(
-                        f"seed {self.config.seeds[m]}: the actions of its episode, played again, "
-                        "led to another state; the run goes on, but not exactly"
+                        f"seed {self.config.seeds[m]}: the actions of its current episode, taken "
+                        "again, led to another state; the run continues, but not exactly"
                     )
 
     def _advance(self) -> None:
         step = self.members[0].steps
         for m in range(len(self.members)):
-            self._evaluate_until(m, step)
+            self._schedule_evaluations(m, step)
         if step < self.config.steps:
             self._take_step()
         finished = step >= self.config.steps
         for member in self.members:
             member.finished = finished
-        if finished or step % LOOK_EVERY == 0:
-            self._take_evaluations(block=finished)
+        if finished or step % POLL_STEPS == 0:
+            self._record_evaluations(block=finished)
             self._write_metrics(wait=False)
 
     def _take_step(self) -> None:
-        """One time step of every member, and one update of those that are past exploring."""
+        """One time step of every member, and one update of those past their random phase."""
         begin = time.perf_counter()
         c = self.config.online
-        stepped = self._stepper.step(
+        stepped = self._environments.step(
             self._next_actions,
             [member.steps + 1 < c.random_steps for member in self.members],
         )
         self.clock.add("collect", time.perf_counter() - begin)
         with self.clock.phase("update"):
-            self._keep_actions(stepped.row)
+            self._record_actions(stepped.row)
             learning = [m for m, member in enumerate(self.members) if member.learns]
             self._next_actions = self.engine.step(
                 stepped.row, stepped.state, stepped.noise, learning
@@ -101,11 +107,11 @@ class LockstepTraining(Training):
         for m in learning:
             self._fetch_metrics_if_due(m)
 
-    def _keep_actions(self, rows: Float32) -> None:
+    def _record_actions(self, rows: Float32) -> None:
         actions = self.replay.layout.split(rows).action.copy()
-        for member, kept, action in zip(self.members, self._actions, actions, strict=True):
+        for member, episode, action in zip(self.members, self._actions, actions, strict=True):
             member.steps += 1
-            kept.append(action)
+            episode.append(action)
 
     def _end_episode(self, m: int, episode_return: float, length: int) -> None:
         member = self.members[m]
@@ -115,10 +121,10 @@ class LockstepTraining(Training):
         member.learns = member.steps >= self.config.online.random_steps
         self._actions[m] = []
 
-    def _test_policy(self, m: int) -> Fetch:
+    def _evaluated_policy(self, m: int) -> Fetch:
         return self.engine.fetch_policy(m)
 
-    def _doing(self, member: Member) -> str:
+    def _activity(self, member: Member) -> str:
         if not member.learns:
             return "exploring at random"
         return f"training in episode {member.episodes:,}"

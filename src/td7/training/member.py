@@ -1,4 +1,4 @@
-"""One seed's place in a run."""
+"""One seed's progress through a run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,18 +9,18 @@ from td7.algorithms.checkpoints import Assessment
 
 @dataclass
 class Member:
-    """One seed's place in the protocol; the learner's side of it is in the stacked tensors."""
+    """One seed's progress through the protocol; its learner is part of the stacked tensors."""
 
     seed: int
-    steps: int = 0  # of its environment; with given data, updates
+    steps: int = 0  # of its environment; with a dataset, updates
     episodes: int = 0
-    owed: int = 0  # updates to run before the next episode
-    next_evaluation: int = 0  # the time step it is due at
+    owed: int = 0  # updates to make before the next episode
+    next_evaluation: int = 0  # the time step at which it is due
     evaluation: float | None = None  # mean return of the last one
     evaluation_step: int = -1
     assessment: Assessment = field(default_factory=Assessment)
-    learns: bool = False  # without checkpoints: an update after every time step from now on
-    # What follows is made anew on resume.
+    learns: bool = False  # without checkpoints: an update follows every time step from now on
+    # Snapshots do not hold the fields below.
     collecting: bool = False
     finished: bool = False
 

@@ -1,481 +1,481 @@
-"""Seeds divided among processes: on a CPU, several learners of a thread each outrun one of many.
+"""Seeds in several processes: on a CPU, several learners of one thread outrun one of many threads.
 
-    snapshot/process-0/    what a process keeps, as a run folder of its seeds alone
+    snapshot/process-0/    what one process writes, as a run folder of its seeds alone
 
 Every process trains its seeds as a run of their own, in a folder of its own, from which it also
-goes on. The one that started them owns the run folder: it has their rows in its tables, their
-policies beside, and is the one that users, signals and listeners know.
+resumes. Their owner, the process that started them, has the run folder: it collects their rows in
+its tables and their policies next to them, and it is the one that users, signals and listeners
+know. Both ends of their protocol are in this file.
 """
 
-import csv
-import json
 import os
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 
-from td7.datasets.dataset import Dataset
 from td7.errors import InputError, RunError, Stopped, one_line
-from td7.files import write_json
 from td7.processes import (
     Script,
     Worker,
     available_cores,
     end_workers,
-    on_signals,
     start_workers,
     worker_death,
 )
 from td7.rollouts.registration import register_in_worker
 from td7.runs.folder import RunFolder
-from td7.runs.listeners import EventFiles, Listener, ListenerFault, ListenerQueue
+from td7.runs.listeners import ListenerFault
 from td7.runs.snapshots import has_snapshot, process_folder
 from td7.training.config import RunConfig
-from td7.training.loop import TWICE, Training
-from td7.training.loops import loop_for
-from td7.training.progress import MemberStatus, Progress, Status
+from td7.training.listeners import RunListeners
+from td7.training.loop import SingleProcessTraining
+from td7.training.merge import MergedPolicies, merged_timings
+from td7.training.parts import RunSetup
+from td7.training.progress import MemberStatus, Status
+from td7.training.signals import StopSignals
 from td7.types import TaskSpec
 
-LOOK_EVERY = 0.2  # seconds that the owner waits for news at most
-TELL_EVERY = 0.25  # seconds between two words of how far a process is
+POLL_SECONDS = 0.2  # the longest that the owner waits for reports
+STATUS_SECONDS = 0.25  # between two statuses of a process
 
 Row = Sequence[object]
 
 
+# -- what travels ----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Ready:
-    """A process has its learner, and what its folder holds; it trains when it is told to."""
+class SeedJob:
+    """What a process needs to train its seeds. Its dataset is sent once all have started."""
+
+    config: RunConfig
+    spec: TaskSpec
+    path: Path
+    snapshot_every: float
+    script: Script
+    compile_threads: int
+    make_loop: Callable[[RunSetup], SingleProcessTraining]
+
+
+@dataclass(frozen=True)
+class ProcessReady:
+    """A process has restored its seeds; it trains when the owner asks for that."""
 
     status: Status
     metrics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Said:
-    message: str
+class ProgressMessage:
+    text: str
     is_warning: bool
 
 
 @dataclass(frozen=True)
-class NewRows:
+class TableRows:
     table: str
     rows: Sequence[Row]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The last word of a process; all that it did is in its folder."""
+class ProcessEnd:
+    """A process's last report; everything that it did is in its folder."""
 
     error: Exception | None = None
     is_finished: bool = False  # else it was stopped
+
+
+Report = ProcessReady | ProgressMessage | TableRows | Status | ProcessEnd
+
+
+# -- the owner -------------------------------------------------------------------------------------
+
+
+@dataclass
+class SeedProcess:
+    """A process that trains some of the seeds, as its owner knows it."""
+
+    worker: Worker
+    folder: Path
+    status: Status = field(init=False)  # from ProcessReady on
+    may_train: bool = False
+    end: ProcessEnd | None = None
+
+    def send(self, message: object) -> None:
+        with suppress(OSError):  # it died, which receiving from it reveals
+            self.worker.connection.send(message)
+
+    def train(self) -> None:
+        if not self.may_train:
+            self.may_train = True
+            self.send(None)
+
+    def stop(self) -> None:
+        """Ask for a snapshot and an end."""
+        process = self.worker.process
+        if process.pid is not None and process.is_alive():
+            os.kill(process.pid, signal.SIGTERM)
+
+    def abandon(self) -> None:
+        """End a process that has not begun to train, and so has nothing to save."""
+        self.end = self.end or ProcessEnd()
+        self.worker.connection.close()
 
 
 class MultiprocessTraining:
     """The owner of a run whose seeds train in processes of their own."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        spec: TaskSpec,
-        path: Path,
-        progress: Progress,
-        *,
-        dataset: Dataset | None,
-        workers: int,
-        snapshot_every: float,
-        tensorboard: bool = False,
-        listener: Listener | None = None,
+        self, setup: RunSetup, make_loop: Callable[[RunSetup], SingleProcessTraining]
     ) -> None:
-        if workers:
+        """`make_loop` makes the loop of each process."""
+        self.config = setup.config
+        if setup.workers:
             raise InputError(
-                f"workers={workers} is of no use to a run in {config.processes} processes, each of "
-                "which plays its own episodes; allowed: 0"
+                f"workers={setup.workers} has no effect on a run in {self.config.processes} "
+                "processes, each of which plays its own episodes; allowed: 0"
             )
-        self.config = config
-        self.progress = progress
-        self.has_snapshot = has_snapshot(path)
-        self._said: set[str] = set()  # most is said by every process
-        self._signal = 0
+        self.progress = setup.progress
+        self._setup = setup
+        self._make_loop = make_loop
+        self._signals = StopSignals(self._stop)
         self._is_stopping = False
         self._fault: BaseException | None = None
-        self._endings: dict[str, Ended] = {}  # worker name: its last message
-        self._gathered = [0] * config.processes  # when each saved what is in the run folder
-        self._saved: dict[int, int] = {}  # seed: steps of its policy
+        self._messages: set[str] = set()  # shown; most come from every process
+        self._processes: list[SeedProcess] = []
+        self._policies = MergedPolicies(setup.path, self.config.seeds)
+        self._merged_at: list[int] = []  # modification times of the timings in the run folder
+        self._steps_before = 0
         self._learning: tuple[float, int] | None = None
-        shares = [config.seeds[i :: config.processes] for i in range(config.processes)]
-        self._parts = [process_folder(path, i) for i in range(config.processes)]
-        with ExitStack() as opened:
-            self.folder = RunFolder(path, scored=config.is_scored)
-            opened.callback(self.folder.close)
-            for folder in self._parts:
-                folder.mkdir(parents=True, exist_ok=True)
-            script = Script.current(config.task)
-            # All but the first find compiled what they need.
-            compilers = [len(available_cores()), *[1] * (config.processes - 1)]
-            given = {
-                f"td7-seeds-{','.join(map(str, seeds))}": (
-                    replace(config, seeds=seeds, processes=1),
-                    *(spec, folder, snapshot_every, script, compiler),
-                )
-                for seeds, folder, compiler in zip(shares, self._parts, compilers, strict=True)
-            }
-            self._workers = start_workers(_learn, given, may_have_children=True)
-            # At the latest when Python ends, which would wait for them.
-            opened.callback(Finalize(self, end_workers, (self._workers,), exitpriority=0))
-            self._waiting = list(self._workers)  # to be told to train
-            for worker in self._workers:
-                with suppress(OSError):  # it died, which is found out
-                    worker.connection.send(dataset)
-            ready = self._wait_until_ready()
-            self._statuses = [each.status for each in ready]
-            self._steps_before = sum(each.steps_before for each in self._statuses)
-            self.folder.add_metrics(ready[0].metrics)
-            self.folder.gather(self._parts)
-            if tensorboard:
-                steps = {member.seed: member.steps for member in self._members()}
-                events = EventFiles(path / "tensorboard", steps)
-                opened.callback(events.close)
-                self.folder.listen(events)
-            self._told = None if listener is None else ListenerQueue(listener)
-            if self._told is not None:
-                self.folder.listen(self._told)
-            self._opened = opened.pop_all()
         self._started = time.monotonic()
+        with ExitStack() as resources:
+            self.folder = RunFolder(setup.path, scored=self.config.is_scored)
+            resources.callback(self.folder.close)
+            self._listeners = RunListeners(setup)
+            resources.callback(self._listeners.close)
+            self._resources = resources.pop_all()
 
-    @property
-    def begun(self) -> int:
-        """Steps that every seed has made before."""
-        return min(member.steps for member in self._members())
-
-    def close(self) -> None:
-        self._opened.close()
+    def restore(self) -> bool:
+        """Start the processes, each of which restores its seeds."""
+        was_saved = has_snapshot(self._setup.path)
+        self._start_processes()
+        metrics = self._wait_until_ready()
+        self._steps_before = sum(process.status.steps_before for process in self._processes)
+        self.folder.add_metrics(metrics)
+        self.folder.gather([process.folder for process in self._processes])
+        self._listeners.attach(self.folder, {m.seed: m.steps for m in self._members()})
+        self._started = time.monotonic()
+        return was_saved
 
     def run(self) -> None:
-        """Trains to the end, or raises `Stopped` after a signal, or what went wrong."""
         try:
             self.folder.begin()
-            with self._signals():
+            with self._signals.handled():
                 while self._running():
-                    self._let_train()
-                    with self._lasting():
-                        self._hear()
-                        self._pass_on()
-                        self._gather()
+                    self._start_training()
+                    with self._fault_on_write_error():
+                        self._receive()
+                        self._deliver_rows()
+                        self._merge()
                     self.progress.show(self.status)
-            with self._lasting():
-                self._gather(always=True)
+            with self._fault_on_write_error():
+                self._merge(always=True)
                 if self._is_finished() and self._fault is None:
                     self.folder.finish(self.config.steps)
             if self._fault is not None:
                 raise self._fault
             if not self._is_finished():
-                raise Stopped(self._signal or signal.SIGTERM, self.folder.path)
+                raise Stopped(self._signals.received or signal.SIGTERM, self.folder.path)
             self.progress.show(self.status, final=True)
         finally:
             self.close()
 
-    @contextmanager
-    def _lasting(self) -> Iterator[None]:
-        """What cannot be written here ends the run; the processes have it, and save it."""
-        try:
-            yield
-        except OSError as error:
-            fault = f"cannot write to {self.folder.path}: {error.strerror or error}"
-            self._give_up(RunError(f"{fault}; {self._remedy()}"))
-
-    def _remedy(self) -> str:
-        return f"`td7 resume {self.folder.path}` goes on from what is saved"
+    def close(self) -> None:
+        self._resources.close()
 
     def _is_finished(self) -> bool:
-        return all(self._endings[worker.name].is_finished for worker in self._workers)
+        return all(p.end is not None and p.end.is_finished for p in self._processes)
 
-    # -- the processes -------------------------------------------------------------------------
+    def _running(self) -> list[SeedProcess]:
+        return [process for process in self._processes if process.end is None]
 
-    def _wait_until_ready(self) -> list[Ready]:
-        ready: dict[str, Ready] = {}
-        while len(ready) < len(self._workers):
-            for worker, news in self._news():
-                if isinstance(news, Ready):
-                    ready[worker.name] = news
-                elif not isinstance(news, Said):
-                    raise self._fault or RunError(f"{worker.name} trained unasked")
-        return [ready[worker.name] for worker in self._workers]
+    # -- processes: start, stop, faults --------------------------------------------------------
 
-    def _let_train(self) -> None:
-        """One process first: what it compiles, the others find compiled.
+    def _start_processes(self) -> None:
+        config, setup = self.config, self._setup
+        script = Script.current(config.task)
+        folders, jobs = [], {}
+        for i in range(config.processes):
+            seeds = config.seeds[i :: config.processes]
+            folder = process_folder(setup.path, i)
+            folder.mkdir(parents=True, exist_ok=True)
+            folders.append(folder)
+            job = SeedJob(
+                config=replace(config, seeds=seeds, processes=1),
+                spec=setup.spec,
+                path=folder,
+                snapshot_every=setup.snapshot_every,
+                script=script,
+                # All but the first find compiled what they need.
+                compile_threads=1 if i else len(available_cores()),
+                make_loop=self._make_loop,
+            )
+            jobs[f"td7-seeds-{','.join(map(str, seeds))}"] = (job,)
+        workers = start_workers(_train_seeds, jobs, may_have_children=True)
+        # At the latest when Python ends, which would wait for them.
+        self._resources.callback(Finalize(self, end_workers, (workers,), exitpriority=0))
+        self._processes = [
+            SeedProcess(worker, folder) for worker, folder in zip(workers, folders, strict=True)
+        ]
+        for process in self._processes:
+            process.send(setup.dataset)
 
-        Those that wait when the run is stopped have nothing new, and end.
+    def _wait_until_ready(self) -> tuple[str, ...]:
+        """The names of the metrics, which are the same in all processes."""
+        metrics: dict[str, tuple[str, ...]] = {}
+        while len(metrics) < len(self._processes):
+            for process, report in self._reports():
+                if isinstance(report, ProcessReady):
+                    process.status = report.status
+                    metrics[process.worker.name] = report.metrics
+                elif not isinstance(report, ProgressMessage):
+                    raise self._fault or RunError(f"{process.worker.name} trained unasked")
+        return metrics[self._processes[0].worker.name]
+
+    def _start_training(self) -> None:
+        """Let the first process train alone until it has compiled; the others reuse its result.
+
+        When the run is stopped before that, the others have nothing to save, and end.
         """
+        first, *others = self._processes
         if self._is_stopping:
-            for worker in self._waiting:
-                self._endings.setdefault(worker.name, Ended())
-                worker.connection.close()
-            self._waiting = []
-        first, *others = self._workers
-        compiles = self.config.engine != "eager" and not self._statuses[0].learning
-        only_first = compiles and first.name not in self._endings
-        for worker in [first] if only_first else [first, *others]:
-            if worker in self._waiting:
-                self._waiting.remove(worker)
-                with suppress(OSError):  # it died, which is found out
-                    worker.connection.send(None)
+            for process in self._processes:
+                if not process.may_train:
+                    process.abandon()
+            return
+        compiles = self.config.engine != "eager" and not first.status.learning
+        first.train()
+        if not compiles or first.end is not None:
+            for process in others:
+                process.train()
 
-    def _running(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.name not in self._endings]
-
-    def _hear(self) -> None:
-        for worker, news in self._news():
-            if isinstance(news, Status):
-                self._statuses[self._workers.index(worker)] = news
-                if self._learning is None and all(each.learning for each in self._statuses):
-                    steps = sum(member.steps for member in self._members())
-                    self._learning = self._seconds(), steps
-            elif isinstance(news, NewRows):
-                if self.config.keep_policies:  # those of an evaluation are there before its rows
-                    self._take_kept(self._parts[self._workers.index(worker)])
-                self.folder.tables[news.table].append(news.rows)
-
-    def _news(self) -> Iterator[tuple[Worker, Any]]:
-        """Messages of the processes, in the order in which each sent its own."""
-        by_connection = {worker.connection: worker for worker in self._running()}
-        for connection in wait(list(by_connection), timeout=LOOK_EVERY):
-            worker = by_connection[connection]  # type: ignore[index]  # only connections are waited for
-            while worker.name not in self._endings and worker.connection.poll():
-                news = self._heard(worker)
-                if isinstance(news, Said):
-                    self._say(news)
-                elif isinstance(news, Ended):
-                    self._endings[worker.name] = news
-                    if news.error is not None:
-                        self._give_up(self._in_own_words(news.error, worker))
-                yield worker, news
-
-    def _heard(self, worker: Worker) -> Any:
-        try:
-            return worker.connection.recv()
-        except (EOFError, OSError):
-            doing = "starting" if worker in self._waiting else "training"
-            return Ended(RunError(f"{worker_death(worker, doing)}; {self._remedy()}"))
-
-    def _say(self, news: Said) -> None:
-        if news.message not in self._said:
-            self._said.add(news.message)
-            (self.progress.warn if news.is_warning else self.progress.say)(news.message)
-
-    def _in_own_words(self, error: Exception, worker: Worker) -> Exception:
-        """A process knows its own folder only; a user resumes the run's."""
-        own = self._parts[self._workers.index(worker)]
-        text = str(error.args[0]).replace(f"td7 resume {own}`", f"td7 resume {self.folder.path}`")
-        error.args = (text, *error.args[1:])
-        return error
+    def _stop(self) -> None:
+        """Ask every process for a snapshot, once."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            for process in self._running():
+                process.stop()
 
     def _give_up(self, fault: BaseException) -> None:
-        """What happened first is what is raised; the other seeds lose nothing."""
+        """The first fault is the one that is raised; the other seeds lose nothing."""
         self._fault = self._fault or fault
         self._stop()
 
-    def _stop(self) -> None:
-        """Asks every process for a snapshot."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            for worker in self._running():
-                if worker.process.pid is not None and worker.process.is_alive():
-                    os.kill(worker.process.pid, signal.SIGTERM)
-
-    def _pass_on(self) -> None:
-        if self._told is None:
-            return
+    @contextmanager
+    def _fault_on_write_error(self) -> Iterator[None]:
+        """What the owner cannot write ends the run; the processes have it too, and save it."""
         try:
-            self._told.pass_on()
+            yield
+        except OSError as error:
+            problem = f"cannot write to {self.folder.path}: {error.strerror or error}"
+            self._give_up(RunError(f"{problem}; {self._remedy()}"))
+
+    def _remedy(self) -> str:
+        return f"`td7 resume {self.folder.path}` continues from what is saved"
+
+    # -- reports -------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        for process, report in self._reports():
+            if isinstance(report, Status):
+                process.status = report
+                if self._learning is None and all(p.status.learning for p in self._processes):
+                    steps = sum(member.steps for member in self._members())
+                    self._learning = self._seconds(), steps
+            elif isinstance(report, TableRows):
+                if self.config.keep_policies:  # an evaluation's policy comes before its rows
+                    self._policies.add_kept(process.folder)
+                self.folder.tables[report.table].append(report.rows)
+
+    def _reports(self) -> Iterator[tuple[SeedProcess, Report]]:
+        """What the processes report now; messages are shown, and ends noted, on the way."""
+        by_connection = {process.worker.connection: process for process in self._running()}
+        for connection in wait(list(by_connection), timeout=POLL_SECONDS):
+            process = by_connection[connection]  # type: ignore[index]  # only connections are waited for
+            while process.end is None and process.worker.connection.poll():
+                report = self._report_of(process)
+                if isinstance(report, ProgressMessage):
+                    self._show(report)
+                elif isinstance(report, ProcessEnd):
+                    process.end = report
+                    if report.error is not None:
+                        self._give_up(self._with_run_folder(report.error, process))
+                yield process, report
+
+    def _report_of(self, process: SeedProcess) -> Report:
+        try:
+            report: Report = process.worker.connection.recv()
+        except (EOFError, OSError):
+            activity = "training" if process.may_train else "starting"
+            death = worker_death(process.worker, activity)
+            return ProcessEnd(RunError(f"{death}; {self._remedy()}"))
+        return report
+
+    def _show(self, message: ProgressMessage) -> None:
+        if message.text not in self._messages:
+            self._messages.add(message.text)
+            (self.progress.warn if message.is_warning else self.progress.say)(message.text)
+
+    def _with_run_folder(self, error: Exception, process: SeedProcess) -> Exception:
+        """A process names its own folder in errors; a user resumes the run's."""
+        path = self.folder.path
+        text = str(error.args[0]).replace(f"td7 resume {process.folder}`", f"td7 resume {path}`")
+        error.args = (text, *error.args[1:])
+        return error
+
+    def _deliver_rows(self) -> None:
+        """Pass new rows to the user's listener. Its exception ends the run, with snapshots."""
+        try:
+            self._listeners.deliver()
         except ListenerFault as fault:
-            self._told = None
-            if isinstance(fault.raised, KeyboardInterrupt) and self._signal:
-                raise  # it insists
+            was_interrupted = isinstance(fault.raised, KeyboardInterrupt)
+            if was_interrupted and self._signals.received is not None:
+                raise
             self._give_up(fault)
 
-    def _signals(self) -> AbstractContextManager[None]:
-        """SIGINT and SIGTERM are passed on, once; a second one insists."""
-        asked = 0.0
+    # -- what the run folder has of the processes ----------------------------------------------
 
-        def ask(signum: int, frame: FrameType | None) -> None:
-            nonlocal asked
-            if not self._signal:
-                self._signal, asked = signum, time.monotonic()
-                self._stop()
-            elif time.monotonic() - asked > TWICE:
-                raise KeyboardInterrupt
-
-        return on_signals(ask)
-
-    # -- what they made ------------------------------------------------------------------------
-
-    def _gather(self, *, always: bool = False) -> None:
-        """Policies and timings, when a process has saved new ones: timings are its last file."""
-        files = [folder / "timings.csv" for folder in self._parts]
-        saved = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
-        if not any(saved) or (saved == self._gathered and not always):
+    def _merge(self, *, always: bool = False) -> None:
+        """Merge policies and timings if a process has saved new ones; timings are its last file."""
+        files = [process.folder / "timings.csv" for process in self._processes]
+        modified = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+        if not any(modified) or (modified == self._merged_at and not always):
             return
-        for folder in self._parts:
-            self._take_kept(folder)
-            self._take_policies(folder / "policy", self.folder.path / "policy")
-        rows = []
-        for file in files:
-            if file.exists():
-                with file.open() as text:
-                    rows.append(list(csv.DictReader(text)))
-        phases = [row["phase"] for row in rows[0]]
-        # They run side by side: the longest is what passed by the clock.
-        seconds = [max(float(row["seconds"]) for row in found) for found in zip(*rows, strict=True)]
-        times = [sum(int(row["times"]) for row in found) for found in zip(*rows, strict=True)]
-        self.folder.write_timings(
-            dict(zip(phases, seconds, strict=True)), dict(zip(phases, times, strict=True))
-        )
-        self._gathered = saved
+        for process in self._processes:
+            self._policies.add_kept(process.folder)
+            self._policies.add_last(process.folder)
+        self.folder.write_timings(*merged_timings([file for file in files if file.exists()]))
+        self._merged_at = modified
 
-    def _take_kept(self, folder: Path) -> None:
-        """Policies of earlier steps that a process kept."""
-        for source in sorted(folder.glob("policies/*")):
-            if any(source.glob("seed-*.safetensors")):
-                self._take_policies(source, self.folder.path / source.relative_to(folder))
-
-    def _take_policies(self, source: Path, target: Path) -> None:
-        """Files move; policy.json, which comes after them, tells of all seeds."""
-        if not (source / "policy.json").exists():
-            return
-        target.mkdir(parents=True, exist_ok=True)
-        for file in source.glob("seed-*.safetensors"):
-            file.replace(target / file.name)
-        description = json.loads((source / "policy.json").read_text())
-        if isinstance(description["steps"], list):
-            self._saved |= dict(zip(description["seeds"], description["steps"], strict=True))
-            description["steps"] = [self._saved.get(seed, 0) for seed in self.config.seeds]
-        description["seeds"] = list(self.config.seeds)
-        write_json(target / "policy.json", description)
-
-    # -- watching ------------------------------------------------------------------------------
-
-    def _members(self) -> list[MemberStatus]:
-        found = {member.seed: member for status in self._statuses for member in status.members}
-        return [found[seed] for seed in self.config.seeds]
+    # -- status --------------------------------------------------------------------------------
 
     def status(self) -> Status:
         return replace(
-            self._statuses[0],
+            self._processes[0].status,
             seconds=self._seconds(),
             steps_before=self._steps_before,
             learning=self._learning,
             members=self._members(),
         )
 
+    def _members(self) -> list[MemberStatus]:
+        members = {m.seed: m for process in self._processes for m in process.status.members}
+        return [members[seed] for seed in self.config.seeds]
+
     def _seconds(self) -> float:
         return time.monotonic() - self._started
 
 
-# -- in a process of its own -----------------------------------------------------------------------
+# -- a process of some seeds -----------------------------------------------------------------------
 
 
-class Relay:
-    """What a process would show and say, to the one that started it."""
+class OwnerConnection:
+    """The progress of a process, which sends to the owner what it would show and say."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._told = 0.0
-        self._queue: deque[object] = deque()
+        self._status_sent_at = 0.0
+        self._queue: deque[Report] = deque()
         self._is_sending = False
-        self._is_alone = False
-        self._is_asked = False  # to stop, before there was anything to stop
-        # Python's own handlers, as what an environment starts would inherit blocked signals.
+        self._is_broken = False
+        self._must_stop = False  # a signal asked for it before there was anything to stop
+        # Python's own handlers, because what an environment starts would inherit blocked signals.
         signal.signal(signal.SIGINT, self._note)
         signal.signal(signal.SIGTERM, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        self._is_asked |= signum == signal.SIGTERM
+        self._must_stop |= signum == signal.SIGTERM
 
-    def send(self, news: object) -> None:
-        self._queue.append(news)
-        if self._is_sending:  # and this is a signal's handler, in the middle of it
+    def send(self, report: Report) -> None:
+        self._queue.append(report)
+        if self._is_sending:  # this is a signal handler that interrupted the loop below
             return
         self._is_sending = True
         try:
-            while self._queue and not self._is_alone:
+            while self._queue and not self._is_broken:
                 self._connection.send(self._queue.popleft())
-        except OSError:  # nobody is there any more: as if asked to stop
-            self._is_alone = True
+        except OSError:  # the owner is gone: stop as if it had asked for that
+            self._is_broken = True
             signal.raise_signal(signal.SIGTERM)
         finally:
             self._is_sending = False
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
-        if self._is_asked:  # by now there is someone to handle it
-            self._is_asked = False
+        if self._must_stop:  # by now the loop handles signals
+            self._must_stop = False
             signal.raise_signal(signal.SIGTERM)
-        if final or time.monotonic() - self._told >= TELL_EVERY:
-            self._told = time.monotonic()
+        if final or time.monotonic() - self._status_sent_at >= STATUS_SECONDS:
+            self._status_sent_at = time.monotonic()
             self.send(status())
 
-    def rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    def send_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         del columns
-        self.send(NewRows(table, rows))
+        self.send(TableRows(table, rows))
 
     def say(self, message: str) -> None:
-        self.send(Said(message, is_warning=False))
+        self.send(ProgressMessage(message, is_warning=False))
 
     def warn(self, message: str) -> None:
-        self.send(Said(message, is_warning=True))
+        self.send(ProgressMessage(message, is_warning=True))
 
     def close(self) -> None:
         pass
 
 
-def _learn(
-    connection: Connection,
-    config: RunConfig,
-    spec: TaskSpec,
-    path: Path,
-    snapshot_every: float,
-    script: Script,
-    compilers: int,
-) -> None:
-    """A process: trains its seeds in its folder, and says what becomes of them.
-
-    PyTorch compiles in so many processes of its own; in as many as there are cores, if it is let.
-    """
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(compilers))
+def _train_seeds(connection: Connection, job: SeedJob) -> None:
+    """Train the seeds of a process in its folder, and report how that ended."""
+    # PyTorch starts as many compiler processes as there are cores unless this is set.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(job.compile_threads))
+    config = job.config
     torch.set_num_threads(config.threads)
-    relay = Relay(connection)
+    owner = OwnerConnection(connection)
     try:
         dataset = connection.recv()
-        register_in_worker(config.task, script)
-        loop: Training = loop_for(config, dataset)(
-            config, spec, path, relay, workers=0, snapshot_every=snapshot_every
+        register_in_worker(config.task, job.script)
+        setup = RunSetup(
+            config=config,
+            spec=job.spec,
+            path=job.path,
+            progress=owner,
+            dataset=dataset,
+            snapshot_every=job.snapshot_every,
+            can_interrupt=False,  # a second signal has the owner end this process
         )
-        loop.can_be_hurried = False  # whoever hurries the owner has it end this process
-        try:
-            loop.folder.listen(relay.rows)
-            relay.send(Ready(loop.status(), loop.engine.metrics))
+        with closing(job.make_loop(setup)) as loop:
+            loop.restore()
+            loop.folder.listen(owner.send_rows)
+            owner.send(ProcessReady(loop.status(), loop.engine.metrics))
             connection.recv()
             loop.run()
-        finally:
-            loop.close()
-    except EOFError:  # nobody is there any more
+    except EOFError:  # the owner is gone
         return
     except Stopped:
-        relay.send(Ended())
+        owner.send(ProcessEnd())
     except (RunError, InputError) as error:
-        relay.send(Ended(error))
+        owner.send(ProcessEnd(error))
     except (OSError, MemoryError) as error:
-        relay.send(Ended(RunError(f"seeds {', '.join(map(str, config.seeds))}: {one_line(error)}")))
+        seeds = ", ".join(map(str, config.seeds))
+        owner.send(ProcessEnd(RunError(f"seeds {seeds}: {one_line(error)}")))
     else:
-        relay.send(Ended(is_finished=True))
+        owner.send(ProcessEnd(is_finished=True))

@@ -1,4 +1,4 @@
-"""Progress to watch: a live table on a terminal, plain lines elsewhere, or none."""
+"""Progress for the user: a live table on a terminal, plain lines elsewhere, or none."""
 
 import sys
 import time
@@ -18,24 +18,26 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class MemberStatus:
-    """Where one seed stands."""
+    """How far one seed is."""
 
     seed: int
     steps: int
     updates: int
-    doing: str
+    activity: str
     evaluation: float | None  # mean return of the last one
-    best: float  # criterion the checkpoint reached; -inf before the first
+    best: float  # the checkpoint's criterion; -inf before the first
 
 
 @dataclass(frozen=True)
 class Status:
+    """How far a run is."""
+
     title: str
-    step_unit: str  # what a step is: "steps" of the task or, with given data, "updates"
-    target: int  # steps, a seed
+    step_unit: str  # what a step is: "steps" of the task or, with a dataset, "updates"
+    target: int  # steps per seed
     seconds: float  # since this process started
-    steps_before: int  # of all seeds, done before this process
-    learning: tuple[float, int] | None  # since when, and at how many steps; None: not yet
+    steps_before: int  # of all seeds, made before this process
+    learning: tuple[float, int] | None  # the seconds and steps at the first update
     members: Sequence[MemberStatus]
 
     @property
@@ -44,7 +46,7 @@ class Status:
 
     @property
     def rate(self) -> float:
-        """Steps of all seeds a second, since updates began: before them, steps are much faster."""
+        """Steps of all seeds per second since updates began; before them steps are much faster."""
         since, before = self.learning or (0.0, self.steps_before)
         seconds = self.seconds - since
         done = sum(m.steps for m in self.members) - before
@@ -52,7 +54,7 @@ class Status:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds to go, at the rate so far; None: nobody knows yet."""
+        """Seconds to go at the rate so far; None: not known yet."""
         left = self.target * len(self.members) - sum(m.steps for m in self.members)
         if left == 0:
             return 0.0
@@ -60,14 +62,16 @@ class Status:
 
 
 class Progress(Protocol):
+    """What a run shows to its user."""
+
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
-        """Called often; asks for the status only when it is time to draw."""
+        """Draw the status if it is time to; loops call this often."""
         ...
 
     def say(self, message: str) -> None: ...
 
     def warn(self, message: str) -> None:
-        """What even a quiet run says."""
+        """Say it even in a quiet run."""
         ...
 
     def close(self) -> None: ...
@@ -84,8 +88,8 @@ def duration(seconds: float | None) -> str:
 
 
 @contextmanager
-def amounts(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, for what is counted: takes how much is done, and how much in all."""
+def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; the block gets a function that takes the amount done and the total."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -95,9 +99,13 @@ def amounts(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     )
     with Bars(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    ) as b:
-        bar = b.add_task(title, total=None)
-        yield lambda done, total: b.update(bar, completed=done, total=total)
+    ) as bars:
+        bar = bars.add_task(title, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)
+
+
+def _times(status: Status) -> str:
+    return f"{duration(status.seconds)} elapsed, {duration(status.remaining)} to go"
 
 
 def _number(value: float | None) -> str:
@@ -142,7 +150,7 @@ def _draw(status: Status) -> Group:
             *(f"{getattr(m, count):,}" for count in counts),
             _number(m.evaluation),
             _number(m.best),
-            Text(m.doing, style="dim"),
+            Text(m.activity, style="dim"),
         )
     line = Table.grid(padding=(0, 1))
     line.add_row(
@@ -150,13 +158,13 @@ def _draw(status: Status) -> Group:
         ProgressBar(total=1.0, completed=status.fraction, width=30),
         f"{status.fraction:4.0%}",
         f"{status.rate:,.0f} {status.step_unit}/s",
-        Text(f"{duration(status.seconds)} gone, {duration(status.remaining)} to go", style="dim"),
+        Text(_times(status), style="dim"),
     )
     return Group(line, table)
 
 
 class LineProgress:
-    """A plain line now and then, for logs."""
+    """A plain line at intervals, for logs."""
 
     every = 15.0  # seconds
 
@@ -174,8 +182,7 @@ class LineProgress:
             for m in now.members
         )
         rate = f"{now.rate:,.0f} {now.step_unit}/s"
-        times = f"{duration(now.seconds)} gone, {duration(now.remaining)} to go"
-        self.say(f"{now.fraction:4.0%}  {rate}  {times}  {seeds}")
+        self.say(f"{now.fraction:4.0%}  {rate}  {_times(now)}  {seeds}")
 
     def say(self, message: str) -> None:
         print(message, file=self._file, flush=True)
@@ -188,7 +195,7 @@ class LineProgress:
 
 
 class QuietProgress:
-    """Nothing but warnings, on standard error."""
+    """Only warnings, on standard error."""
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
         pass
@@ -203,8 +210,8 @@ class QuietProgress:
         pass
 
 
-def progress(*, quiet: bool) -> Progress:
-    """What suits standard error: it is where progress goes, so that output can be piped."""
+def make_progress(*, quiet: bool) -> Progress:
+    """The progress that suits standard error, where it goes so that output can be piped."""
     if quiet:
         return QuietProgress()
     console = Console(stderr=True)

@@ -4,18 +4,21 @@ import dataclasses
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from td7.algorithms import algorithm
+from td7.algorithms import ALGORITHMS, Algorithm, algorithm
+from td7.algorithms.config import ONLINE_GROUPS, LearnerConfig, OnlineConfig
 from td7.configs import build_config, parse_field, parse_settings
-from td7.datasets import read as read_module
-from td7.datasets.dataset import task_mismatch
+from td7.datasets.dataset import Dataset, task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
+from td7.datasets.read import read
 from td7.errors import InputError, one_of
 from td7.options import TrainOptions, options_from, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
-from td7.training.config import PRECISIONS
+from td7.runs.record import DatasetRecord, RunRecord, config_error
+from td7.studies.rows import study, variant
+from td7.training.config import PRECISIONS, RunConfig
 from td7.training.hardware import (
     choose_device,
     choose_engine,
@@ -26,16 +29,10 @@ from td7.training.hardware import (
 )
 from td7.types import Task, TaskSpec
 
-if TYPE_CHECKING:
-    from td7.algorithms import Algorithm
-    from td7.datasets.dataset import Dataset
-    from td7.training.config import DatasetRecord, RunConfig
-
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
     """Options from Python values or from words."""
-
-    # A wrong one is told before anything else.
+    # An unknown algorithm is reported before any other mistake.
     hyperparameters = algorithm(str(values.get("algorithm") or "td7")).config.__dataclass_fields__
     for name, value in values.items():
         if name in hyperparameters and name not in TrainOptions.__annotations__:
@@ -43,69 +40,75 @@ def train_options(values: Mapping[str, Any]) -> TrainOptions:
     if not isinstance(values.get("env", ""), str):
         kind = type(values["env"]).__name__
         raise InputError(
-            f"env takes the id of a registered task, given a {kind}; register what makes it, "
+            f"env takes the id of a registered task, given a {kind}; register its class, "
             "gymnasium.register('Mine-v0', entry_point=...), and give 'Mine-v0'"
         )
     return options_from(TrainOptions, values)
 
 
-def read_dataset(source: str, task: Task) -> "Dataset":
-    """The data to learn from, with actions in [-1, 1] by the task's bounds.
+# -- the dataset and its task ----------------------------------------------------------------------
 
-    A task without an id is the data's own, made as it was for them and with these options.
+
+def read_dataset(source: str, task: Task) -> Dataset:
+    """The dataset to learn from, with actions in [-1, 1] by the task's bounds.
+
+    A task without an id is the one that the data name, with the arguments that it had for them and
+    the given ones.
     """
 
-    def read(spec: TaskSpec) -> "Dataset":
+    def read_as(spec: TaskSpec) -> Dataset:
         bounds = ActionMap(spec.action_low, spec.action_high)
-        return read_module.read(source, bounds=bounds, time_limit=spec.time_limit)
+        return read(source, bounds=bounds, time_limit=spec.time_limit)
 
     if task.id:
         spec = describe(task)
-        dataset = read(spec)
+        dataset = read_as(spec)
     else:
-        dataset = read_module.read(source)
+        dataset = read(source)
         if not dataset.task_id:
-            raise InputError(f"{source} does not say its task: give --env")
+            raise InputError(f"{source} does not name its task: give --env")
         spec = describe(_task(task, dataset))
     for name in ("state_dim", "action_dim"):
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
         if theirs != ours:
             what = name.replace("_dim", "s")
             raise InputError(f"{source} has {what} of {theirs} numbers, {spec.task.id} of {ours}")
-    # The task's bounds and limit count, also where data state others, or none.
+    # The task's bounds and time limit count, even where the data state others or none.
     is_same = dataset.bounds == ActionMap(spec.action_low, spec.action_high)
     if not (task.id or (is_same and spec.time_limit in (None, TIME_LIMIT))):
-        dataset = read(spec)
-    other = task_mismatch(dataset, spec.task)
-    return dataclasses.replace(dataset, warnings=(*dataset.warnings, other)) if other else dataset
+        dataset = read_as(spec)
+    warning = task_mismatch(dataset, spec.task)
+    if warning is None:
+        return dataset
+    return dataclasses.replace(dataset, warnings=(*dataset.warnings, warning))
 
 
-def _task(asked: Task, dataset: "Dataset | None" = None) -> Task:
-    """The one asked for, or else the data's own, made as it was for them."""
-    if asked.id or dataset is None:
-        return asked
-    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **asked.kwargs})
+def _task(task: Task, dataset: Dataset | None) -> Task:
+    """The task itself if it has an id, else the one of the data, with its arguments added."""
+    if task.id or dataset is None:
+        return task
+    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **task.kwargs})
 
 
-def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunConfig":
-    """What decides the result of a run with these options."""
-    from td7.studies.rows import study, variant
-    from td7.training.config import RunConfig
+def dataset_record(dataset: Dataset) -> DatasetRecord:
+    path = Path(dataset.source)  # made absolute, for other working directories; an id stays
+    mean = float(dataset.returns.mean()) if len(dataset.returns) else None
+    return DatasetRecord(
+        source=str(path.resolve()) if path.exists() else dataset.source,
+        rows=len(dataset.rows),
+        sha256=sha256(dataset.rows.data).hexdigest(),
+        self_collected=dataset.self_collected,
+        mean_return=mean,
+        d4rl=dataset.d4rl,
+    )
 
-    name, settings = options.algorithm or "td7", dict(settings_of(options.set))
-    of_data = False
-    if options.variant:
-        row = variant(options.variant)
-        of_data = bool(study(options.variant.partition("/")[0]).datasets)
-        if options.algorithm not in ("", row.algorithm):
-            raise InputError(
-                f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
-            )
-        name = row.algorithm
-        for field in set(settings) & set(row.settings):
-            if parse_field(algorithm(name).config, field, settings[field]) != row.settings[field]:
-                raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
-        settings = {**settings, **row.settings}
+
+# -- the config ------------------------------------------------------------------------------------
+
+
+def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConfig:
+    """Everything that decides the result of a run with these options."""
+    selection = _select(options)
     if options.keep_policies % options.evaluate_every:
         raise InputError(
             f"keep-policies={options.keep_policies} must be a multiple of "
@@ -114,17 +117,10 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     task = _task(options.task, dataset)
     if not task.id:
         raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
-    chosen = algorithm(name)
-    if dataset:
-        settings = _offline_settings(chosen, settings)
-    elif not chosen.online or of_data:
-        raise InputError(f"{options.variant or chosen.name} learns from data: give --dataset")
-    hyperparameters = build_config(chosen.config, settings).for_task(task)
+    hyperparameters = _hyperparameters(options, selection, task, dataset)
     device = choose_device(options.device)
-    seeds, updates = parse_seeds(options.seeds), options.steps
-    if not dataset:
-        updates -= hyperparameters.random_steps  # type: ignore[attr-defined]  # an OnlineConfig
-    updates *= len(seeds)
+    seeds = parse_seeds(options.seeds)
+    updates = len(seeds) * _updates_per_seed(options.steps, hyperparameters, dataset)
     processes = choose_processes(
         options.processes,
         device,
@@ -135,7 +131,7 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
         threads=options.threads,
     )
     return RunConfig(
-        algorithm=name,
+        algorithm=selection.algorithm,
         variant=options.variant,
         task=task,
         seeds=seeds,
@@ -155,54 +151,77 @@ def run_config(options: TrainOptions, dataset: "Dataset | None" = None) -> "RunC
     )
 
 
-def _offline_settings(chosen: "Algorithm", settings: Mapping[str, Any]) -> dict[str, Any]:
-    """With what the algorithm changes for given data; what only collecting needs is refused."""
-    from td7.algorithms import ALGORITHMS
-    from td7.algorithms.config import ONLINE_GROUPS
+class _Selection(NamedTuple):
+    algorithm: str  # as the user names it, perhaps MODULE:NAME
+    settings: Mapping[str, Any]  # hyperparameters that are not the algorithm's defaults
+    is_offline_row: bool  # a row of a study of datasets
 
+
+def _select(options: TrainOptions) -> _Selection:
+    """The algorithm and its settings, from the variant's row if the options name one."""
+    settings = settings_of(options.set)
+    if not options.variant:
+        return _Selection(options.algorithm or "td7", settings, is_offline_row=False)
+    row = variant(options.variant)
+    if options.algorithm not in ("", row.algorithm):
+        raise InputError(
+            f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
+        )
+    config = algorithm(row.algorithm).config
+    for field in set(settings) & set(row.settings):
+        if parse_field(config, field, settings[field]) != row.settings[field]:
+            raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
+    has_datasets = bool(study(options.variant.partition("/")[0]).datasets)
+    return _Selection(row.algorithm, {**settings, **row.settings}, is_offline_row=has_datasets)
+
+
+def _hyperparameters(
+    options: TrainOptions, selection: _Selection, task: Task, dataset: Dataset | None
+) -> LearnerConfig:
+    chosen, settings = algorithm(selection.algorithm), selection.settings
+    if dataset:
+        settings = _offline_settings(chosen, settings)
+    elif not chosen.online or selection.is_offline_row:
+        raise InputError(f"{options.variant or chosen.name} learns from a dataset: give --dataset")
+    return build_config(chosen.config, settings).for_task(task)
+
+
+def _offline_settings(chosen: Algorithm, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what the algorithm changes for datasets; refuses those without effect."""
     if chosen.offline is None:
         allowed = ", ".join(a.name for a in ALGORITHMS.values() if a.offline is not None)
         raise InputError(f"{chosen.name} does not learn from a dataset; allowed: {allowed}")
     defaults = build_config(chosen.config, chosen.offline)
-    for f in dataclasses.fields(defaults):
-        if f.name in settings and f.metadata["group"] in ONLINE_GROUPS:
-            given, own = settings[f.name], getattr(defaults, f.name)
-            if parse_field(chosen.config, f.name, given) != own:
-                raise InputError(f"{f.name}={given} is of no use with --dataset: data are given")
+    for field in dataclasses.fields(defaults):
+        name = field.name
+        if name in settings and field.metadata["group"] in ONLINE_GROUPS:
+            value = settings[name]
+            if parse_field(chosen.config, name, value) != getattr(defaults, name):
+                raise InputError(f"{name}={value} has no effect with --dataset")
     return {**chosen.offline, **settings}
 
 
-def dataset_record(dataset: "Dataset") -> "DatasetRecord":
-
-    path = Path(dataset.source)  # a whole path is right from elsewhere, too; an id stays as it is
-    source = str(path.resolve()) if path.exists() else dataset.source
-    digest = sha256(dataset.rows.data).hexdigest()
-    mean = float(dataset.returns.mean()) if len(dataset.returns) else None
-    return DatasetRecord(
-        source, len(dataset.rows), digest, dataset.self_collected, mean, dataset.d4rl
-    )
+def _updates_per_seed(steps: int, hyperparameters: LearnerConfig, dataset: Dataset | None) -> int:
+    if dataset is None and isinstance(hyperparameters, OnlineConfig):
+        return steps - hyperparameters.random_steps
+    return steps
 
 
-def settings_of(given: Any) -> Mapping[str, Any]:
+def settings_of(settings: Any) -> Mapping[str, Any]:
     """Hyperparameters from a mapping or from words."""
-    return given if isinstance(given, Mapping) else parse_settings(given)
+    return settings if isinstance(settings, Mapping) else parse_settings(settings)
 
 
-def recorded_config(path: Path, record: Mapping[str, Any]) -> "RunConfig":
-    """The config that a run began with, if it can go on here.
+def recorded_config(record: RunRecord) -> RunConfig:
+    """The config that a run began with, if the run can continue on this machine.
 
-    Its hyperparameters are its own: what they came from, a row or defaults, may be others by now.
+    Its hyperparameters are its own: the rows and defaults that they came from may have changed.
     """
-    from td7.training.config import RunConfig
-
     try:
-        config = RunConfig.from_json(record)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path / 'config.json'} is damaged: {error!r}") from None
-    parse_seeds(config.seeds)
-    choose_device(config.device)  # which this machine may not have
+        config = RunConfig.from_record(record)
+    except KeyError as error:
+        raise config_error(record.folder, error) from None
+    choose_device(config.device)  # which this machine may lack
     choose_replay_device(config.replay_device, config.device)
     choose_engine(config.engine, config.device, config.steps)
     return config

@@ -1,22 +1,26 @@
-"""One run from its options, or from its folder, to its end."""
+"""Start a new run, continue one that was stopped, and run it to its end."""
 
-import dataclasses
 import re
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
+
+import torch
 
 from td7.configs import build_config, parse
+from td7.engine.replay import required_bytes
 from td7.errors import InputError, RunError
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
-from td7.runs.record import command_line, finished_steps, read_config, versions
+from td7.runs.record import RunRecord, command_line, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
-from td7.training.config import check_same
+from td7.training.config import RunConfig, check_same
 from td7.training.hardware import (
     check_learner,
     check_memory,
@@ -24,6 +28,9 @@ from td7.training.hardware import (
     choose_workers,
     hardware,
 )
+from td7.training.loops import loop_for
+from td7.training.parts import RunSetup
+from td7.training.progress import Progress, make_progress
 from td7.training.resolve import (
     dataset_record,
     read_dataset,
@@ -34,23 +41,33 @@ from td7.training.resolve import (
 )
 from td7.types import RowLayout, TaskSpec
 
-if TYPE_CHECKING:
-    from td7.datasets.dataset import Dataset
-    from td7.training.config import RunConfig
-    from td7.training.progress import Progress
+MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
+RESUMED_OPTIONS = ("workers", "snapshot_every", "tensorboard")  # kept unless they are given again
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """What a user may give on resume; None is as before."""
+
+    steps: int | None = None
+    dataset: str | None = None  # where the data are now
+    set: Any = ()  # hyperparameters, which must be those of the run
+    workers: int | str | None = None
+    snapshot_every: float | None = None
+    quiet: bool = False
 
 
 def start(
-    options: TrainOptions, shown: "Progress | None" = None, listener: Listener | None = None
+    options: TrainOptions, progress: Progress | None = None, listener: Listener | None = None
 ) -> Path:
-    """A new run: everything is checked before anything is written."""
-    check_listener(listener)
+    """Train a new run and return its folder. Everything is checked before anything is written."""
+    _check_listener(listener)
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
     if options.processes == "auto":
-        config = _fitting(config, spec, options)
+        config = _fit_to_memory(config, spec, options)
     check_memory(config, spec)
     check_learner(config, spec)
     if options.tensorboard:
@@ -69,189 +86,130 @@ def start(
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     create_folder(path, record)
-    return run_to_end(config, spec, path, record, workers, options, dataset, shown, listener)
+    setup = RunSetup(
+        config=config,
+        spec=spec,
+        path=path,
+        progress=progress or make_progress(quiet=options.quiet),
+        dataset=dataset,
+        workers=workers,
+        snapshot_every=options.snapshot_every,
+        tensorboard=options.tensorboard,
+        listener=listener,
+    )
+    run_to_end(setup, record)
+    return path
 
 
-def continue_run(
-    path: Path,
-    how: Mapping[str, Any],
-    *,
-    steps: int | None,
-    dataset: str | None,
-    set: Any,  # the option's name
-    quiet: bool,
-    listener: Listener | None,
-) -> Path:
-    """A run that was stopped, from its last snapshot; `how` has the options that are given."""
-    check_listener(listener)
-    record = read_config(path)
-    config = recorded_config(path, record)
-    if dataset and not config.dataset:
-        raise InputError(f"{path} collects its own data: --dataset is of no use")
-    kept = ("workers", "snapshot_every", "tensorboard")
-    before = {name: record[name] for name in kept if name in record}
-    given = {name: value for name, value in how.items() if value is not None}
-    options = train_options({**before, **given, "quiet": quiet})
-    data = None
+def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None = None) -> Path:
+    """Continue a run from its last snapshot; refuse what does not fit it before any change."""
+    _check_listener(listener)
+    record = RunRecord.read(path)
+    config = recorded_config(record)
+    if changes.dataset and not config.dataset:
+        raise InputError(f"{path} collects its own data: --dataset has no effect")
+    options = _resumed_options(record.data, changes)
+    dataset = None
     if config.dataset:
-        source = dataset or config.dataset.source
-        data = read_dataset(source, config.task)
-        now = dataset_record(data)
+        source = changes.dataset or config.dataset.source
+        dataset = read_dataset(source, config.task)
+        now = dataset_record(dataset)
         if now.sha256 != config.dataset.sha256:
             raise InputError(f"{source} does not hold the data that {path} began with")
-        config = dataclasses.replace(config, dataset=now)
-    players = choose_workers(options.workers, config.device, len(config.seeds))
-    settings = settings_of(set)
-    if settings:
-        changed = build_config(
-            type(config.hyperparameters),
-            {**dataclasses.asdict(config.hyperparameters), **settings},
-        )
-        check_same(dataclasses.asdict(changed), dataclasses.asdict(config.hyperparameters))
-    if steps is not None:
-        steps = parse("steps", steps, int)
+        config = replace(config, dataset=now)
+    workers = choose_workers(options.workers, config.device, len(config.seeds))
+    _check_settings(config, changes.set)
+    if changes.steps is not None:
+        steps = parse("steps", changes.steps, int)
         check_same({"steps": steps}, {"steps": config.steps})
-        config = dataclasses.replace(config, steps=steps)
-    finished = finished_steps(path)
-    if finished is not None and not has_snapshot(path):  # someone saved room
-        if config.steps > finished:
-            raise InputError(
-                f"{path} has no snapshot to go on from; it is finished, with {finished:,} "
-                f"{config.step_unit}: `td7 train` with another --out makes more"
-            )
+        config = replace(config, steps=steps)
+    if _is_finished_for_good(path, config):
         return path
     spec = describe(config.task)
     check_memory(config, spec)
-    return run_to_end(
-        config, spec, path, record, players, options, data, listener=listener, resumed=True
+    setup = RunSetup(
+        config=config,
+        spec=spec,
+        path=path,
+        progress=make_progress(quiet=options.quiet),
+        dataset=dataset,
+        workers=workers,
+        snapshot_every=options.snapshot_every,
+        tensorboard=options.tensorboard,
+        listener=listener,
     )
+    run_to_end(setup, record.data, resumed=True)
+    return path
 
 
-def _fitting(config: "RunConfig", spec: TaskSpec, options: TrainOptions) -> "RunConfig":
-    """In one process, where there is no memory for several."""
+def run_to_end(setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = False) -> None:
+    """Train a run to its last step; `record` is what its config.json holds."""
+    config, path, progress = setup.config, setup.path, setup.progress
+    with ListenerErrorsAsRaised(), closing(progress), _torch_settings(config.threads):
+        try:
+            if not resumed:
+                _announce(setup)
+            with closing(loop_for(setup)) as loop:
+                was_saved = loop.restore()
+                changes = {name: config.to_json()[name] for name in MAY_CHANGE}
+                if {**record, **changes} != record:  # the folder is locked from here on
+                    write_config(path, {**record, **changes})
+                if resumed:
+                    steps = min(member.steps for member in loop.status().members)
+                    resumption = f"resumed after {steps:,} {config.step_unit}"
+                    _announce(
+                        setup, resumption if was_saved else "restarted, as there is no snapshot"
+                    )
+                if finished_steps(path) == config.steps:
+                    progress.say("the run was finished already; there is nothing left to train")
+                loop.run()
+        except RunError as error:
+            raise keep_details(error, path) from error.__cause__
+
+
+class ListenerErrorsAsRaised:
+    """A context that takes the exceptions of the user's listener out of their wrapper."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, ListenerFault):
+            context = error.raised.__context__
+            try:
+                raise error.raised
+            finally:
+                error.raised.__context__ = context  # `raise` has put the wrapper there
+
+
+@contextmanager
+def _torch_settings(threads: int) -> Iterator[None]:
+    """PyTorch uses this many threads; afterwards the caller's settings are back."""
+    before, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_float32_matmul_precision(precision)
+
+
+# -- a new run -------------------------------------------------------------------------------------
+
+
+def _fit_to_memory(config: RunConfig, spec: TaskSpec, options: TrainOptions) -> RunConfig:
+    """The same run, but in one process where memory is too short for several."""
     try:
         check_memory(config, spec)
     except InputError:
         threads = choose_threads(options.threads, config.hyperparameters, 1)
-        return dataclasses.replace(config, processes=1, threads=threads)
+        return replace(config, processes=1, threads=threads)
     return config
-
-
-def check_listener(listener: object) -> None:
-    if listener is not None and not callable(listener):
-        kind = type(listener).__name__
-        raise InputError(
-            f"listener takes a function of a table's name and its rows, given a {kind}"
-        )
-
-
-def run_to_end(*given: Any, **more: Any) -> Path:
-    """`_trained`; what the caller's function raised comes out as it was."""
-    try:
-        return _trained(*given, **more)
-    except ListenerFault as fault:
-        raised = fault.raised
-    raise raised
-
-
-def _trained(
-    config: "RunConfig",
-    spec: TaskSpec,
-    path: Path,
-    record: Mapping[str, Any],
-    workers: int,
-    options: TrainOptions,
-    dataset: "Dataset | None",
-    shown: "Progress | None" = None,
-    listener: Listener | None = None,
-    *,
-    resumed: bool = False,
-) -> Path:
-    import torch
-
-    from td7.training.loops import loop_for
-    from td7.training.multiprocess import MultiprocessTraining
-    from td7.training.progress import progress
-
-    shown = shown or progress(quiet=options.quiet)
-    # What the engine sets is for this run, not for whoever calls it.
-    threads, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    torch.set_num_threads(config.threads)
-    announce = partial(_announce, config, spec, path, dataset, shown)
-    try:
-        if not resumed:  # before anything is taken; what is resumed may yet be refused
-            announce()
-        several = config.processes > 1
-        training_of: Any = (
-            partial(MultiprocessTraining, dataset=dataset) if several else loop_for(config, dataset)
-        )
-        training = training_of(
-            config,
-            spec,
-            path,
-            shown,
-            workers=workers,
-            snapshot_every=options.snapshot_every,
-            tensorboard=options.tensorboard,
-            listener=listener,
-        )
-        try:
-            may_change = ("steps", "dataset")  # extended, moved; the folder is ours from here on
-            now = {**record, **{name: config.to_json()[name] for name in may_change}}
-            if now != record:
-                write_config(path, now)
-            if resumed:
-                has_snapshot = training.has_snapshot
-                begun = f"{training.begun:,} on"
-                announce(begun if has_snapshot else "the start, as there is no snapshot")
-            if finished_steps(path) == config.steps:
-                shown.say("it was finished already: nothing is left to train")
-            training.run()
-        finally:
-            training.close()
-    except RunError as error:
-        raise keep_details(error, path) from error.__cause__
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(products)
-        shown.close()
-    return path
-
-
-def _announce(
-    config: "RunConfig",
-    spec: TaskSpec,
-    path: Path,
-    dataset: "Dataset | None",
-    shown: "Progress",
-    since: str = "",
-) -> None:
-    """What a run does, and what it takes."""
-    from td7.engine.replay import required_bytes
-
-    where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
-    for warning in dataset.warnings if dataset else ():
-        shown.warn(f"{where}: {warning}")
-    seeds, counted = ",".join(map(str, config.seeds)), config.step_unit
-    layout, size = RowLayout(spec.state_dim, spec.action_dim), len(config.seeds)
-    taken = sum(required_bytes(layout, config.replay_rows, size, shared=dataset is not None))
-    replay = f"{taken / 1e9:.2f} GB" if taken >= 1e8 else f"{taken / 1e6:.1f} MB"
-    among = f" ({config.processes} processes)" if config.processes > 1 else ""
-    shown.say(
-        f"{config.variant or config.algorithm} on {where}, seeds {seeds}, {config.steps:,} "
-        f"{counted}{since and ' from '}{since}, {config.device}{among}, replay {replay} on "
-        f"{config.replay_device} → {path}"
-    )
-    if dataset is None and config.steps <= config.online.random_steps:
-        shown.warn(
-            f"nothing is trained: all {config.steps:,} steps are random, "
-            f"as random_steps={config.online.random_steps:,}"
-        )
-    if after := config.steps % config.evaluate_every:
-        shown.say(
-            f"the last evaluation is at {config.steps - after:,} {counted}, since --evaluate-every "
-            f"is {config.evaluate_every:,}"
-        )
 
 
 def _default_folder(kind: str, env: str) -> Path:
@@ -262,3 +220,79 @@ def _default_folder(kind: str, env: str) -> Path:
         i += 1
         path = base.with_name(f"{base.name}-{i}")
     return path
+
+
+def _check_listener(listener: object) -> None:
+    if listener is not None and not callable(listener):
+        kind = type(listener).__name__
+        raise InputError(
+            f"listener takes a function of a table's name and its rows, given a {kind}"
+        )
+
+
+# -- a resumed run ---------------------------------------------------------------------------------
+
+
+def _resumed_options(record: Mapping[str, Any], changes: ResumeOptions) -> TrainOptions:
+    """How the run is carried out: as before, but for what is given now."""
+    before = {name: record[name] for name in RESUMED_OPTIONS if name in record}
+    now = {"workers": changes.workers, "snapshot_every": changes.snapshot_every}
+    changed = {name: value for name, value in now.items() if value is not None}
+    return train_options({**before, **changed, "quiet": changes.quiet})
+
+
+def _check_settings(config: RunConfig, settings: Any) -> None:
+    """Refuse hyperparameters that differ from the run's."""
+    values = asdict(config.hyperparameters)
+    if given := settings_of(settings):
+        changed = build_config(type(config.hyperparameters), {**values, **given})
+        check_same(asdict(changed), values)
+
+
+def _is_finished_for_good(path: Path, config: RunConfig) -> bool:
+    """Whether the run is finished, and its snapshots are gone, so that it cannot be extended."""
+    finished = finished_steps(path)
+    if finished is None or has_snapshot(path):
+        return False
+    if config.steps > finished:
+        raise InputError(
+            f"{path} has no snapshot to continue from; it is finished, with {finished:,} "
+            f"{config.step_unit}; to train for longer, start a run with another --out"
+        )
+    return True
+
+
+# -- what the user is shown ------------------------------------------------------------------------
+
+
+def _announce(setup: RunSetup, resumption: str = "") -> None:
+    """Say what the run does, what it takes, and what may surprise."""
+    config, dataset, progress = setup.config, setup.dataset, setup.progress
+    where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
+    for warning in dataset.warnings if dataset else ():
+        progress.warn(f"{where}: {warning}")
+    steps = f"{config.steps:,} {config.step_unit}" + (f", {resumption}" if resumption else "")
+    processes = f" ({config.processes} processes)" if config.processes > 1 else ""
+    progress.say(
+        f"{config.variant or config.algorithm} on {where}, "
+        f"seeds {','.join(map(str, config.seeds))}, {steps}, {config.device}{processes}, "
+        f"replay {_replay_size(setup)} on {config.replay_device} → {setup.path}"
+    )
+    if dataset is None and config.steps <= config.online.random_steps:
+        progress.warn(
+            f"nothing is trained: all {config.steps:,} steps are random, "
+            f"as random_steps={config.online.random_steps:,}"
+        )
+    if after := config.steps % config.evaluate_every:
+        progress.say(
+            f"the last evaluation is at {config.steps - after:,} {config.step_unit}, because "
+            f"--evaluate-every is {config.evaluate_every:,}"
+        )
+
+
+def _replay_size(setup: RunSetup) -> str:
+    config, spec = setup.config, setup.spec
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    shared = setup.dataset is not None
+    size = sum(required_bytes(layout, config.replay_rows, len(config.seeds), shared=shared))
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

@@ -1,28 +1,28 @@
 """Means over all tasks of a suite."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from td7.report import paper
-from td7.report.result import D4RL_SCORE, Result, suites
+from td7.report.result import D4RL_SCORE, Result
+from td7.report.tables.suites import SuiteScores, suite_scores
 from td7.report.tables.table import (
     BASELINE,
-    Cell,
+    Column,
+    Record,
     Table,
-    Value,
-    beside,
-    made_table,
-    matrix,
-    number_or_none,
-    range_text,
-    sample_text,
-    steps_shown,
-    values_by_row,
+    finite_or_none,
+    interval_text,
+    mean_column,
+    mean_text,
+    new_table,
+    value_column,
+    value_text,
 )
 from td7.statistics import (
-    Interval,
     Sample,
     iqm,
     iqm_interval,
@@ -32,84 +32,70 @@ from td7.statistics import (
 )
 from td7.studies.rows import Study
 
-# -- over all tasks ------------------------------------------------------------------------------
 
-
-def aggregates(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
+def aggregates(study: Study, results: Sequence[Result]) -> Table:
     """Means over the tasks of a suite, and how often a row beats the reference."""
+    notes: list[str] = []
+    records = [
+        record
+        for scores in suite_scores(study, results)
+        for label in scores.rows
+        for record in _records(scores, label, notes)
+    ]
     reference = _reference(study)
     has_baseline = BASELINE in study.rows
-    records: list[Mapping[str, Value]] = []
-    lines = []
-    steps = [step for step in steps_shown(study, results) if step]  # at 0 nobody has learned
-    for step, (suite, own_results) in product(steps, suites(results).items()):
-        there = paper.printed(study.table, step)
-        by_row = values_by_row(own_results, step)
-        # D4RL's scores are shares already.
-        scored = {r.place: 100.0 for r in own_results if r.quantity == D4RL_SCORE}
-        unit = _means(reference, by_row, there) | scored
-        baseline = _means(BASELINE, by_row, there)
-        for label, own in by_row.items():
-            tasks = [task for task in own if task in unit]
-            if not tasks:
-                continue
-            x = matrix(own, tasks, f"{study.name}: {label}", notes)
-            if not x.size:
-                what = f"{label} at {step:,} over {suite}: no seed that all tasks have"
-                notes.append(f"{study.name}: {what}")
-                continue
-            shares = x / np.array([unit[task] for task in tasks])
-            random = np.random.default_rng(0)  # the same report again
-            middle = iqm(shares)
-            ends = iqm_interval(shares, random) if len(x) > 1 else None
-            mean = Sample.of(shares.mean(axis=1))
-            based = [task for task in tasks if task in baseline]
-            columns = [tasks.index(task) for task in based]
-            ratio = normalised(x[:, columns], [baseline[t] for t in based]) if based else None
-            better, better_ends = _improvement(study, by_row, label, tasks, random, notes)
-            records.append(
-                {
-                    **beside(study, label, reference, step, suite, tasks),
-                    "seeds": len(x),
-                    "iqm": middle,
-                    "iqm_low": ends.low if ends else None,
-                    "iqm_high": ends.high if ends else None,
-                    "mean": mean.mean,
-                    "interval": number_or_none(mean.interval),
-                    "student_interval": number_or_none(mean.student),
-                    "baseline": BASELINE if ratio else None,
-                    "baseline_tasks": len(based),
-                    "baseline_mean": ratio.mean if ratio else None,
-                    "baseline_interval": number_or_none(ratio.interval) if ratio else None,
-                    "probability_of_improvement": better,
-                    "probability_low": better_ends.low if better_ends else None,
-                    "probability_high": better_ends.high if better_ends else None,
-                }
-            )
-            fewer = f" on {len(based)}" if ratio and len(based) < len(tasks) else ""
-            words = (
-                *(f"{step:,}", label, f"{len(tasks)} {suite}", str(len(x))),
-                *(range_text(middle, ends, ".3f"), sample_text(mean, ".3f")),
-                f"± {mean.student:.3f}" if np.isfinite(mean.student) else "–",
-                *([sample_text(ratio, ".2f") + fewer] if has_baseline else []),
-                range_text(better, better_ends, ".2f"),
-            )
-            lines.append(tuple(Cell(word) for word in words))
-    share = "100 points of D4RL's score" if study.datasets else f"the paper's {reference}"
-    multiples = f" Of {BASELINE}: the mean in multiples of {BASELINE}'s, likewise."
-    caption = (
-        f"In shares of {share} on the same task at the same step (where there is none, of "
-        f"{reference}'s mean here): the interquartile mean over all "
-        "seeds and tasks with 95% of a bootstrap that draws each task's seeds anew; the mean "
-        f"± the paper's interval; ± Student's.{multiples if has_baseline else ''} P: how often a "
-        f"seed of the row beats one of {reference}'s here, over the tasks that both have, with 95% "
-        "of such a bootstrap. Tasks of different versions are never averaged."
+    columns = [
+        value_column(study.step_unit, "step", ","),
+        value_column("row", "row"),
+        Column("tasks", lambda r: f"{r['tasks']} {r['suite']}"),
+        value_column("seeds", "seeds"),
+        Column("IQM", lambda r: interval_text(r["iqm"], r["iqm_low"], r["iqm_high"], ".3f")),
+        mean_column("mean", "mean", "interval", ".3f"),
+        Column("Student", _student_text),
+        *([Column(f"of {BASELINE}", _baseline_text)] if has_baseline else []),
+        Column("P", _improvement_text),
+    ]
+    return new_table(
+        study,
+        "aggregates",
+        title=f"Over all tasks: {study.title}",
+        caption=_caption(study, reference, has_baseline),
+        records=records,
+        columns=columns,
+        lines=records,
+        notes=notes,
     )
-    of_baseline = [f"of {BASELINE}"] if has_baseline else []
-    means = ("IQM", "mean", "Student", *of_baseline)
-    header = (study.step_unit, "row", "tasks", "seeds", *means, "P")
-    title = f"Over all tasks: {study.title}"
-    return made_table(study, "aggregates", title, caption, header, lines, records)
+
+
+def _caption(study: Study, reference: str, has_baseline: bool) -> str:
+    unit = "100, D4RL's score of an expert" if study.datasets else f"the paper's {reference}"
+    multiple = f"Of {BASELINE}: the mean as a multiple of {BASELINE}'s, computed the same way. "
+    return (
+        f"Scores are divided by {unit}, on the same task at the same step (by {reference}'s mean "
+        "here if the paper has none). IQM: the interquartile mean over all seeds and tasks, with a "
+        "95% bootstrap interval that resamples the seeds of every task. Mean: ± the paper's "
+        "interval; Student: ± Student's t interval. "
+        f"{multiple if has_baseline else ''}"
+        f"P: the probability that a seed of the row beats a seed of {reference} here, over the "
+        "tasks that both have, with a 95% bootstrap interval. Tasks of different versions are "
+        "never averaged."
+    )
+
+
+def _student_text(record: Record) -> str:
+    interval = value_text(record["student_interval"], ".3f")
+    return interval if record["student_interval"] is None else f"± {interval}"
+
+
+def _baseline_text(record: Record) -> str:
+    text = mean_text(record["baseline_mean"], record["baseline_interval"], ".2f")
+    tasks = record["baseline_tasks"]
+    return f"{text} on {tasks}" if 0 < tasks < record["tasks"] else text
+
+
+def _improvement_text(record: Record) -> str:
+    ends = record["probability_low"], record["probability_high"]
+    return interval_text(record["probability_of_improvement"], *ends, ".2f")
 
 
 def _reference(study: Study) -> str:
@@ -117,34 +103,93 @@ def _reference(study: Study) -> str:
     return "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
 
 
-def _means(
-    label: str,
-    by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
-    there: Mapping[tuple[str, str], Sample],
-) -> dict[str, float]:
-    """place: the paper's mean of a row; where it has none, that of here, if it is positive."""
-    own = {place: float(np.mean(list(s.values()))) for place, s in by_row.get(label, {}).items()}
-    printed = {place: sample.mean for (name, place), sample in there.items() if name == label}
-    return {place: mean for place, mean in own.items() if mean > 0} | printed
+def _records(scores: SuiteScores, label: str, notes: list[str]) -> list[Record]:
+    """The record of a row; none if its tasks share no unit or no seed."""
+    study, reference = scores.study, _reference(scores.study)
+    units = _units(scores)
+    tasks = [task for task in scores.rows[label] if task in units]
+    if not tasks:
+        return []
+    x = scores.matrix(label, tasks, notes)
+    if not x.size:
+        where = f"{label} at {scores.step:,} over {scores.suite}"
+        notes.append(f"{study.name}: {where}: no seed that all tasks have")
+        return []
+    shares = x / np.array([units[task] for task in tasks])
+    random = np.random.default_rng(0)  # reports of the same runs are the same
+    ends = iqm_interval(shares, random) if len(x) > 1 else None
+    mean = Sample.of(shares.mean(axis=1))
+    return [
+        {
+            **scores.fields(label, reference, tasks),
+            "seeds": len(x),
+            "iqm": iqm(shares),
+            "iqm_low": ends.low if ends else None,
+            "iqm_high": ends.high if ends else None,
+            "mean": mean.mean,
+            "interval": finite_or_none(mean.interval),
+            "student_interval": finite_or_none(mean.student),
+            **_multiple(x, tasks, _means(BASELINE, scores)),
+            **_improvement(scores, label, tasks, random, notes),
+        }
+    ]
+
+
+def _units(scores: SuiteScores) -> dict[str, float]:
+    """place: what its scores are divided by. D4RL's scores are percentages already."""
+    percent = {r.place: 100.0 for r in scores.results if r.quantity == D4RL_SCORE}
+    return _means(_reference(scores.study), scores) | percent
+
+
+def _means(label: str, scores: SuiteScores) -> dict[str, float]:
+    """place: the paper's mean of a row; if it has none, the mean here, where that is positive."""
+    printed = {
+        place: sample.mean
+        for (name, place), sample in paper.printed(scores.study.table, scores.step).items()
+        if name == label
+    }
+    here = {
+        place: float(np.mean(list(seeds.values())))
+        for place, seeds in scores.rows.get(label, {}).items()
+    }
+    return {place: mean for place, mean in here.items() if mean > 0} | printed
+
+
+def _multiple(
+    x: NDArray[np.float64], tasks: Sequence[str], means: Mapping[str, float]
+) -> dict[str, Any]:
+    """The columns on the mean as a multiple of the baseline's, over the tasks that it has."""
+    shared = [task for task in tasks if task in means]
+    columns = [tasks.index(task) for task in shared]
+    multiple = normalised(x[:, columns], [means[task] for task in shared]) if shared else None
+    return {
+        "baseline": BASELINE if multiple else None,
+        "baseline_tasks": len(shared),
+        "baseline_mean": multiple.mean if multiple else None,
+        "baseline_interval": finite_or_none(multiple.interval) if multiple else None,
+    }
 
 
 def _improvement(
-    study: Study,
-    by_row: Mapping[str, Mapping[str, Mapping[int, float]]],
+    scores: SuiteScores,
     label: str,
     tasks: Sequence[str],
     random: np.random.Generator,
     notes: list[str],
-) -> tuple[float | None, Interval | None]:
-    """Of a row over the reference, and its interval, where there is something to draw."""
-    reference = _reference(study)
-    both = [task for task in tasks if task in by_row.get(reference, {})]
-    if not both or label == reference:
-        return None, None
-    a = matrix(by_row[label], both, f"{study.name}: {label}", notes)
-    b = matrix(by_row[reference], both, f"{study.name}: {reference}", notes)
-    if not a.size or not b.size:
-        return None, None
-    several = min(len(a), len(b)) > 1
-    ends = probability_of_improvement_interval(a, b, random) if several else None
-    return probability_of_improvement(a, b), ends
+) -> dict[str, Any]:
+    """The columns on how often a row beats the reference, over the tasks that both have."""
+    reference = _reference(scores.study)
+    shared = [task for task in tasks if task in scores.rows.get(reference, {})]
+    probability = ends = None
+    if shared and label != reference:
+        a = scores.matrix(label, shared, notes)
+        b = scores.matrix(reference, shared, notes)
+        if a.size and b.size:
+            has_interval = min(len(a), len(b)) > 1
+            ends = probability_of_improvement_interval(a, b, random) if has_interval else None
+            probability = probability_of_improvement(a, b)
+    return {
+        "probability_of_improvement": probability,
+        "probability_low": ends.low if ends else None,
+        "probability_high": ends.high if ends else None,
+    }

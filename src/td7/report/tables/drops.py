@@ -1,12 +1,12 @@
 """How often an evaluation is followed by a much lower one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from td7.report.result import Result
-from td7.report.tables.table import Cell, Table, Value, group_of, made_table
+from td7.report.tables.table import Column, Record, Table, new_table, result_fields
 from td7.statistics import drops
 from td7.studies.rows import Study
 
@@ -14,62 +14,61 @@ DROP_PERCENTS = (10, 25, 50)
 DROP_WINDOWS = (1, 5, 10)  # evaluations, the paper's
 
 
-def falls(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """How often an evaluation is followed by a much lower one."""
-    records: list[Mapping[str, Value]] = []
-    lines = []
-    for result in results:
-        shares = drop_shares(result, DROP_PERCENTS, notes)
-        if shares is None:
-            continue
-        for within, own in shares.items():
-            for percent, share in zip(DROP_PERCENTS, own, strict=True):
-                records.append(
-                    {
-                        "study": study.name,
-                        "group": group_of(study, result.label),
-                        "row": result.label,
-                        "place": result.place,
-                        "step": result.last,
-                        "within_evaluations": within,
-                        "evaluations": _counted(result, within),
-                        "drop_percent": percent,
-                        "percent_of_evaluations": share,
-                    }
-                )
-            words = [result.label, result.place, f"{result.last:,}", str(within)]
-            words += [str(_counted(result, within)), *(f"{share:.1f}" for share in own)]
-            lines.append(tuple(Cell(word) for word in words))
-    caption = (
-        "Percent of a seed's evaluations after which one of the next 1, 5 or 10 is lower by more "
-        "than so many percent, in the last fifth of the steps (the paper: the last 1M of TD3's "
-        "5M). Evaluations that are not positive do not count."
+def drops_table(study: Study, results: Sequence[Result]) -> Table:
+    """A line per result and window, a column per size of a drop."""
+    notes: list[str] = []
+    lines = [line for result in results for line in _lines(study, result, notes)]
+    columns: list[Column[Sequence[Record]]] = [
+        Column("row", lambda line: line[0]["row"]),
+        Column("task", lambda line: line[0]["place"]),
+        Column("steps", lambda line: f"{line[0]['step']:,}"),
+        Column("within", lambda line: str(line[0]["within_evaluations"])),
+        Column("evaluations", lambda line: str(line[0]["evaluations"])),
+        *(_share_column(i, percent) for i, percent in enumerate(DROP_PERCENTS)),
+    ]
+    return new_table(
+        study,
+        "drops",
+        title=f"Drops: {study.title}",
+        caption=(
+            "Percentage of evaluations that are followed by an evaluation of the same seed that is "
+            "lower by more than 10%, 25% or 50%, within the next 1, 5 or 10 evaluations. Only "
+            "positive evaluations in the last fifth of the steps count (the paper: in the last 1M "
+            "of TD3's 5M steps)."
+        ),
+        records=[record for line in lines for record in line],
+        columns=columns,
+        lines=lines,
+        notes=notes,
     )
-    shares_of = (f"> {percent}%" for percent in DROP_PERCENTS)
-    header = ("row", "task", "steps", "within", "evaluations", *shares_of)
-    return made_table(study, "drops", f"Drops: {study.title}", caption, header, lines, records)
 
 
-def drop_shares(
-    result: Result, percents: Sequence[float], notes: list[str]
-) -> dict[int, list[float]] | None:
-    """within: percent of evaluations, for each of the drops; None where there is nothing to say."""
-    if result.curves is None or result.last is None:
-        return None
-    late = _late(result)
-    found = {}
-    for within in DROP_WINDOWS:
-        if within >= late.shape[1]:
-            continue
-        try:
-            found[within] = [100 * drops(late, percent, within) for percent in percents]
-        except ValueError as error:
-            notes.append(f"{result.name}: no drops: {error}")
-            return None
-    return found
+def _share_column(index: int, percent: int) -> Column[Sequence[Record]]:
+    return Column(f"> {percent}%", lambda line: f"{line[index]['percent_of_evaluations']:.1f}")
 
 
-def _late(result: Result) -> NDArray[np.float64]:
+def _lines(study: Study, result: Result, notes: list[str]) -> list[list[Record]]:
+    """Per window the records of all drops."""
+    late = late_evaluations(result)
+    shares = drop_shares(late, DROP_PERCENTS)
+    if not shares and late.shape[1] > 1:
+        notes.append(f"{result.name}: no drops: a drop is a percentage of positive evaluations")
+    return [
+        [
+            {
+                **result_fields(study, result, result.last_step),
+                "within_evaluations": window,
+                "evaluations": _positive_count(late, window),
+                "drop_percent": percent,
+                "percent_of_evaluations": share,
+            }
+            for percent, share in zip(DROP_PERCENTS, own, strict=True)
+        ]
+        for window, own in shares.items()
+    ]
+
+
+def late_evaluations(result: Result) -> NDArray[np.float64]:
     """[seeds, evaluations] of the last fifth of the steps."""
     if result.curves is None:
         return np.empty((0, 0))
@@ -77,5 +76,22 @@ def _late(result: Result) -> NDArray[np.float64]:
     return np.asarray(result.curves.values[:, steps > 0.8 * steps[-1]])
 
 
-def _counted(result: Result, within: int) -> int:
-    return int((_late(result)[:, :-within] > 0).sum())
+def drop_shares(
+    evaluations: NDArray[np.float64], percents: Sequence[float]
+) -> dict[int, list[float]]:
+    """window: for every drop the percentage of evaluations that it follows.
+
+    Windows that are longer than the evaluations are left out; {} if none are positive.
+    """
+    windows = [window for window in DROP_WINDOWS if window < evaluations.shape[1]]
+    if any(_positive_count(evaluations, window) == 0 for window in windows):
+        return {}
+    return {
+        window: [100 * drops(evaluations, percent, window) for percent in percents]
+        for window in windows
+    }
+
+
+def _positive_count(evaluations: NDArray[np.float64], window: int) -> int:
+    """The evaluations that are positive and have a whole window after them."""
+    return int((evaluations[:, :-window] > 0).sum())

@@ -1,47 +1,30 @@
-"""The paper's numbers and ours, side by side."""
+"""Means here and in the paper, a cell per row and place."""
 
 from collections.abc import Sequence
 
 from td7.report import paper
 from td7.report.result import Result, places
 from td7.report.tables.table import (
-    Cell,
+    NOTHING,
+    Column,
+    Record,
     Table,
-    made_table,
-    number_or_none,
-    sample_text,
-    samples,
-    steps_shown,
-    table_line,
+    finite_or_none,
+    mean_text,
+    new_table,
+    samples_at,
+    shown_steps,
 )
 from td7.statistics import Sample
 from td7.studies.rows import Study
 
-# -- scores --------------------------------------------------------------------------------------
+Pair = tuple[Sample, Sample]  # here and in the paper
 
 
-def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """The paper's numbers and ours, at the step where the most of them can be compared."""
-    del notes
-    both: dict[int, dict[tuple[str, str], tuple[Sample, Sample]]] = {}
-    for step in steps_shown(study, results):
-        here, there = samples(results, step), paper.printed(study.table, step)
-        both[step] = {key: (there[key], s) for key, s in here.items() if key in there}
-    step = max(both, key=lambda step: (len(both[step]), step), default=0)
-    found = both.get(step, {})
-    if not found:
-        return None
-    columns = [p for p in places(results) if any(p == place for _, place in found)]
-    spec = ".1f" if study.datasets else ".0f"
-    lines = []
-    for label in dict.fromkeys(label for label, _ in found):
-        cells = []
-        for place in columns:
-            pair = found.get((label, place))
-            said = [sample_text(sample, spec) for sample in pair or (None,)]
-            cells.append(Cell(f"{said[1]} ({said[0]})" if pair else said[0]))
-        lines.append(table_line((label,), cells))
-    records = [
+def headline(study: Study, results: Sequence[Result]) -> Table:
+    """The numbers here and in the paper, at the step that has most of both."""
+    step, pairs = _most_pairs(study, results)
+    records: list[Record] = [
         {
             "study": study.name,
             "row": label,
@@ -49,18 +32,63 @@ def headline(study: Study, results: Sequence[Result], notes: list[str]) -> Table
             "step": step,
             "seeds": here.n,
             "mean": here.mean,
-            "interval": number_or_none(here.interval),
-            "paper_mean": there.mean,
-            "paper_interval": there.interval,
+            "interval": finite_or_none(here.interval),
+            "paper_mean": printed.mean,
+            "paper_interval": printed.interval,
         }
-        for (label, place), (there, here) in found.items()
+        for (label, place), (here, printed) in pairs.items()
     ]
-    counts = sorted({here.n for _, here in found.values()})
-    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    caption = (
-        "Mean ± 1.96 / sqrt(n) * sd over seeds, the paper's interval; in brackets the paper's."
+    lines = [
+        {record["place"]: record for record in records if record["row"] == label}
+        for label in dict.fromkeys(record["row"] for record in records)
+    ]
+    spec = ".1f" if study.datasets else ".0f"
+    heading = f"{step:,} {study.step_unit}, {_seed_counts(records)} (paper)"
+    columns: list[Column[dict[str, Record]]] = [
+        Column(heading, lambda line: str(next(iter(line.values()))["row"])),
+        *(
+            _place_column(place, spec)
+            for place in places(results)
+            if any(record["place"] == place for record in records)
+        ),
+    ]
+    return new_table(
+        study,
+        "headline",
+        title=f"Compared with the paper: {study.title}",
+        caption=(
+            "Mean ± 1.96 / sqrt(n) * sd over seeds, which is the paper's interval; the paper's "
+            "numbers are in parentheses."
+        ),
+        records=records,
+        columns=columns,
+        lines=lines,
     )
-    each = f"{seeds} seed{'s' * (counts[-1] > 1)}"
-    header = (f"{step:,} {study.step_unit}, {each} (paper)", *columns)
-    title = f"Beside the paper's: {study.title}"
-    return made_table(study, "headline", title, caption, header, lines, records)
+
+
+def _most_pairs(study: Study, results: Sequence[Result]) -> tuple[int, dict[tuple[str, str], Pair]]:
+    """The step at which most numbers have a counterpart in the paper, and these pairs."""
+    by_step = {}
+    for step in shown_steps(study, results):
+        printed = paper.printed(study.table, step)
+        here = samples_at(results, step)
+        by_step[step] = {key: (here[key], printed[key]) for key in here if key in printed}
+    step = max(by_step, key=lambda step: (len(by_step[step]), step), default=0)
+    return step, by_step.get(step, {})
+
+
+def _seed_counts(records: Sequence[Record]) -> str:
+    counts = sorted({record["seeds"] for record in records}) or [0]
+    text = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{text} seed{'s' * (counts[-1] > 1)}"
+
+
+def _place_column(place: str, spec: str) -> Column[dict[str, Record]]:
+    def cell(line: dict[str, Record]) -> str:
+        if place not in line:
+            return NOTHING
+        record = line[place]
+        here = mean_text(record["mean"], record["interval"], spec)
+        return f"{here} ({mean_text(record['paper_mean'], record['paper_interval'], spec)})"
+
+    return Column(place, cell)

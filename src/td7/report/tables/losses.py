@@ -1,122 +1,126 @@
 """Percent losses against the reference row."""
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Sequence
 
 import numpy as np
 
 from td7.report import paper
-from td7.report.result import Result, suites
+from td7.report.result import Result
+from td7.report.tables.suites import SuiteScores, suite_scores
 from td7.report.tables.table import (
-    Cell,
+    Column,
+    Record,
     Table,
-    Value,
-    beside,
-    group_of,
-    made_table,
-    matrix,
-    number_or_none,
-    sample_text,
-    steps_shown,
-    values_by_row,
+    finite_or_none,
+    mean_column,
+    mean_text,
+    new_table,
+    value_column,
 )
 from td7.statistics import Sample, percent_loss, rank_correlation
 from td7.studies.rows import Study
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
 
-FEWEST_RANKED = 3  # rows whose order can be compared
+FEWEST_RANKED = 3  # rows in a rank correlation
 
 
-# -- percent losses ------------------------------------------------------------------------------
-
-
-def losses(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Every row's mean percent loss against the first, over the tasks of a suite both have."""
+def losses(study: Study, results: Sequence[Result]) -> Table:
+    """Every row's mean percent loss against the first, over the tasks of a suite that both have."""
     reference = next(iter(study.rows), "")
-    records: list[Mapping[str, Value]] = []
-    lines = []
-    theirs = paper.steps(study.table)
-    steps = [step for step in steps_shown(study, results) if step]  # at 0 nobody has learned
-    for step, (suite, own_results) in product(steps, suites(results).items()):
-        by_row = values_by_row(own_results, step)
-        if reference not in by_row:
-            if by_row:
-                what = f"at {step:,} over {suite}: {reference} is missing"
-                notes.append(f"{study.name}: no percent losses {what}")
+    notes: list[str] = []
+    records: list[Record] = []
+    for scores in suite_scores(study, results):
+        at = f"at {scores.step:,} over {scores.suite}"
+        if reference not in scores.rows:
+            if scores.rows:
+                notes.append(f"{study.name}: no percent losses {at}: {reference} is missing")
             continue
-        for label, own in by_row.items():
+        for label in scores.rows:
             if label == reference:
                 continue
-            tasks = [task for task in by_row[reference] if task in own]
-            if not tasks:
-                what = f"{label} at {step:,} over {suite}: no task that {reference} has"
-                notes.append(f"{study.name}: {what}")
-                continue
-            y = matrix(by_row[reference], tasks, f"{study.name}: {reference}", notes)
-            x = matrix(own, tasks, f"{study.name}: {label}", notes)
             try:
-                overall = percent_loss(y, x)  # refuses an empty one
+                records.append(_record(scores, label, reference, notes))
             except ValueError as error:
-                notes.append(f"{study.name}: {label} at {step:,}: no percent loss: {error}")
-                continue
-            paper_step = step if step in theirs else max(theirs, default=0)
-            there = _printed_loss(study, label, tasks, paper_step)
-            records.append(
-                {
-                    **beside(study, label, reference, step, suite, tasks),
-                    "seeds": overall.n,
-                    "percent_loss": overall.mean,
-                    "interval": number_or_none(overall.interval),
-                    "paper_step": paper_step if there else None,
-                    "paper_percent_loss": there.mean if there else None,
-                    "paper_interval": number_or_none(there.interval) if there else None,
-                }
-            )
-            words = (f"{step:,}", group_of(study, label), label, f"{len(tasks)} {suite}")
-            when = f" at {paper_step:,}" if there and paper_step != step else ""
-            numbers = (sample_text(overall, ".1f"), sample_text(there, ".1f") + when)
-            lines.append(tuple(Cell(word) for word in (*words, *numbers)))
-    caption = (
-        f"Percent of {reference}'s return that a row loses, averaged over the tasks that both have "
-        "(negative: the row is better), ± the interval of the seeds' means over tasks. The "
-        "paper's: as printed; where it prints none, from its means over the same tasks; of its "
-        f"last step, where it has none at ours.{_same_order(records)}"
+                notes.append(f"{study.name}: no percent loss of {label} {at}: {error}")
+    columns = [
+        value_column("steps", "step", ","),
+        value_column("group", "group"),
+        value_column("row", "row"),
+        Column("tasks", lambda r: f"{r['tasks']} {r['suite']}"),
+        mean_column("loss in %, here", "percent_loss", "interval", ".1f"),
+        Column("paper", _paper_text),
+    ]
+    return new_table(
+        study,
+        "losses",
+        title=f"Mean percent loss: {study.title}",
+        caption=(
+            f"Percentage of {reference}'s return that a row loses, averaged over the tasks that "
+            "both have (negative: the row is better), ± the interval over seeds of that average. "
+            "Paper: the loss that it prints; if it prints none, the loss computed from its means "
+            "on the same tasks, at its last step if it has no numbers at ours."
+            f"{_rank_correlations(records)}"
+        ),
+        records=records,
+        columns=columns,
+        lines=records,
+        notes=notes,
     )
-    header = ("steps", "group", "row", "tasks", "loss in %, here", "paper")
-    title = f"Mean percent loss: {study.title}"
-    return made_table(study, "losses", title, caption, header, lines, records)
 
 
-def _same_order(records: Sequence[Mapping[str, Value]]) -> str:
-    """How far rows lose here in the order in which they lose in the paper."""
-    said = []
+def _record(scores: SuiteScores, label: str, reference: str, notes: list[str]) -> Record:
+    tasks = [task for task in scores.rows[reference] if task in scores.rows[label]]
+    if not tasks:
+        raise ValueError(f"no task that {reference} has")
+    y = scores.matrix(reference, tasks, notes)
+    x = scores.matrix(label, tasks, notes)
+    loss = percent_loss(y, x)  # raises for an empty matrix
+    paper_steps = paper.steps(scores.study.table)
+    paper_step = scores.step if scores.step in paper_steps else max(paper_steps, default=0)
+    printed = _paper_loss(scores.study, label, tasks, paper_step)
+    return {
+        **scores.fields(label, reference, tasks),
+        "seeds": loss.n,
+        "percent_loss": loss.mean,
+        "interval": finite_or_none(loss.interval),
+        "paper_step": paper_step if printed else None,
+        "paper_percent_loss": printed.mean if printed else None,
+        "paper_interval": finite_or_none(printed.interval) if printed else None,
+    }
+
+
+def _paper_text(record: Record) -> str:
+    text = mean_text(record["paper_percent_loss"], record["paper_interval"], ".1f")
+    step = record["paper_step"]
+    return text if step in (None, record["step"]) else f"{text} at {step:,}"
+
+
+def _rank_correlations(records: Sequence[Record]) -> str:
+    """How well the order of the losses agrees with the paper's, at every step."""
+    texts = []
     for step in dict.fromkeys(record["step"] for record in records):
-        both = [
+        pairs = [
             (record["percent_loss"], record["paper_percent_loss"])
             for record in records
             if record["step"] == step and record["paper_percent_loss"] is not None
         ]
-        if len(both) >= FEWEST_RANKED:
-            found = rank_correlation(*zip(*both, strict=True))
-            said.append(f"{found:.2f} at {step:,} steps, over {len(both)} rows")
-    if not said:
+        if len(pairs) >= FEWEST_RANKED:
+            correlation = rank_correlation(*zip(*pairs, strict=True))
+            texts.append(f"{correlation:.2f} at {step:,} steps ({len(pairs)} rows)")
+    if not texts:
         return ""
-    return f" Spearman's rank correlation of the losses here and there: {'; '.join(said)}."
+    return f" Spearman's rank correlation with the paper's losses: {', '.join(texts)}."
 
 
-def _printed_loss(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
+def _paper_loss(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
+    """The printed loss, which is over all tasks; on some of them, that of the printed means."""
     names = {ours: theirs for theirs, ours in PERCENT_LOSS_LABELS.items()}
-    if study.name == "design" and label in names and step == study.steps:
-        if set(tasks) != set(study.tasks):
-            return _loss_of_means(study, label, tasks, step)
+    is_printed = study.name == "design" and label in names and step == study.steps
+    if is_printed and set(tasks) == set(study.tasks):
         return paper.percent_losses()[names[label]]
-    return _loss_of_means(study, label, tasks, step)
-
-
-def _loss_of_means(study: Study, label: str, tasks: Sequence[str], step: int) -> Sample | None:
-    there = paper.printed(study.table, step)
+    means = paper.printed(study.table, step)
     reference = next(iter(study.rows))
-    if any((name, task) not in there for name in (label, reference) for task in tasks):
+    if any((name, task) not in means for name in (label, reference) for task in tasks):
         return None
-    ratios = [there[label, task].mean / there[reference, task].mean for task in tasks]
+    ratios = [means[label, task].mean / means[reference, task].mean for task in tasks]
     return Sample(float(100 * (1 - np.mean(ratios))), float("nan"), paper.SEEDS)

@@ -1,177 +1,234 @@
-"""Mean returns or scores of every row and task, with the paper's."""
+"""Mean returns or scores of every row and task, and the paper's."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from td7.report import paper
 from td7.report.result import D4RL_SCORE, Result, places
 from td7.report.tables.table import (
+    NOTHING,
     Cell,
+    Column,
+    Record,
     Table,
-    Value,
-    group_of,
-    labels_of,
-    made_table,
-    number_or_none,
-    sample_text,
-    samples,
-    steps_shown,
-    table_line,
+    finite_or_none,
+    mean_text,
+    new_table,
+    row_group,
+    samples_at,
+    shown_steps,
+    value_text,
 )
 from td7.statistics import Sample, highlighted, welch
 from td7.studies.rows import Study
 
+Samples = Mapping[tuple[str, str], Sample]  # (label, place)
 
-def scores(study: Study, results: Sequence[Result], notes: list[str]) -> Table | None:
-    """Mean ± interval of every row and place, the paper's beside, at the paper's steps."""
-    del notes
-    at = {place: next(r for r in results if r.place == place) for place in places(results)}
-    has_total = bool(study.datasets) and _has_total(study, results)
-    columns = [*at, *([paper.TOTAL] if has_total else [])]
+
+class ScoreLine(NamedTuple):
+    step: str
+    row: str
+    kind: str  # of CELLS, or "the data"
+    cells: Mapping[str, Cell]  # by place
+
+
+def scores(study: Study, results: Sequence[Result]) -> Table:
+    """Mean ± interval of every row and place; below it the paper's, and the difference."""
+    first = {place: next(r for r in results if r.place == place) for place in places(results)}
+    has_total = bool(study.datasets) and any(
+        {r.place for r in results if r.label == label} >= set(study.datasets)
+        for label in dict.fromkeys(result.label for result in results)
+    )
+    columns = [*first, *([paper.TOTAL] if has_total else [])]
     spec = ".1f" if study.datasets else ".0f"
-    records: list[Mapping[str, Value]] = []
-    of_data = {place: result.of_data for place, result in at.items()}
-    told = [of_data.get(column) for column in columns]
-    tells_data = any(mean is not None for mean in told)
-    lines: list[tuple[Cell, ...]] = []
-    if tells_data:
-        means = [Cell("–" if mean is None else f"{mean:{spec}}") for mean in told]
-        lines.append(table_line(("", "the data", ""), means))
-    for step in steps_shown(study, results):
-        here = samples(results, step)
-        there = paper.printed(study.table, step)
+    lines = _dataset_lines(first, columns, spec)
+    shows_data = bool(lines)
+    records: list[Record] = []
+    for step in shown_steps(study, results):
+        here, printed = samples_at(results, step), paper.printed(study.table, step)
         if has_total:
             here |= _totals(study, here)
-        best = {column: _best(here, column) for column in columns}
-        there_best = {column: _best(there, column) for column in columns}
-        labels = [label for label in labels_of(results) if any(k[0] == label for k in here)]
-        for label in labels:
-            row = {c: _compared(here.get((label, c)), there.get((label, c))) for c in columns}
-            for column, found in row.items():
-                if found.here is None:
-                    continue
-                records.append(
-                    {
-                        "study": study.name,
-                        "group": group_of(study, label),
-                        "row": label,
-                        "place": column,
-                        "data": at[column].data if column in at else "",
-                        "data_mean": of_data.get(column),
-                        "step": step,
-                        "quantity": at[column].quantity if column in at else D4RL_SCORE,
-                        "seeds": found.here.n,
-                        "mean": found.here.mean,
-                        "interval": number_or_none(found.here.interval),
-                        "student_interval": number_or_none(found.here.student),
-                        "highlighted": label in best[column],
-                        "paper_mean": found.there.mean if found.there else None,
-                        "paper_interval": number_or_none(found.there.interval)
-                        if found.there
-                        else None,
-                        "paper_highlighted": label in there_best[column],
-                        "difference_percent": found.difference,
-                        "p": found.p,
-                    }
-                )
-            head = (f"{step:,}", label)
-            lines.append(
-                table_line(
-                    (*head, "here"),
-                    [
-                        Cell(sample_text(found.here, spec), label in best[column])
-                        for column, found in row.items()
-                    ],
-                )
-            )
-            if any(found.there and found.here for found in row.values()):
-                lines += [
-                    table_line(
-                        (*head, "paper"),
-                        [
-                            Cell(sample_text(found.there, spec), label in there_best[column])
-                            for column, found in row.items()
-                        ],
-                    ),
-                    table_line(
-                        (*head, "difference"), [Cell(found.words) for found in row.values()]
-                    ),
-                ]
-    returns = [place for place, result in at.items() if result.quantity == "return"]
-    quantity = "return" if returns == list(at) else "D4RL's score"
-    caption = (
-        f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
-        "over seeds). Bold: not significantly worse than the column's best (Welch's test, "
-        "one-sided, 0.05), among the rows that are there. Difference: from the paper's mean, and "
-        "the p-value of Welch's test, two-sided." + _student(records)
-    )
-    if tells_data:
-        caption += " The data: the mean over their own episodes."
-    collected = [result.title for result in at.values() if result.title != result.place]
-    if collected:
-        caption += f" Not D4RL's data: {', '.join(collected)}."
-    if returns and returns != list(at):
-        caption += f" Returns, since their tasks have no score: {', '.join(returns)}."
-    titles = [at[column].title if column in at else column for column in columns]
-    header = (study.step_unit, "row", "", *titles)
-    return made_table(study, "scores", study.title, caption, header, lines, records)
-
-
-def _student(records: Sequence[Mapping[str, Value]]) -> str:
-    """How much wider Student's interval is than the paper's: a number of the seeds alone."""
-    counts = sorted({int(str(record["seeds"])) for record in records} - {1}, reverse=True)
-    samples = [Sample(0.0, 1.0, n) for n in counts]
-    wider = [f"{s.student / s.interval:.2f} times as wide with {s.n} seeds" for s in samples]
-    return f" Student's (in the CSV file) is {', '.join(wider)}." if wider else ""
-
-
-@dataclass(frozen=True)
-class Compared:
-    here: Sample | None
-    there: Sample | None
-    difference: float | None  # percent
-    p: float | None
-
-    @property
-    def words(self) -> str:
-        if self.difference is None:
-            return "–"
-        if self.p is None:
-            return f"{self.difference:+.1f}%"
-        test = f"p {self.p:.2f}" if self.p >= 0.005 else "p < 0.005"
-        return f"{self.difference:+.1f}%, {test}"
-
-
-def _compared(here: Sample | None, there: Sample | None) -> Compared:
-    if here is None or there is None:
-        return Compared(here, there, None, None)
-    p = welch(here, there) if np.isfinite(here.sd) and here.sd + there.sd > 0 else None
-    return Compared(here, there, 100 * (here.mean / there.mean - 1), p)
-
-
-def _has_total(study: Study, results: Sequence[Result]) -> bool:
-    return any(
-        {r.place for r in results if r.label == label} >= set(study.datasets)
-        for label in labels_of(results)
+        for label, own in _records(study, step, here, printed, first, columns).items():
+            lines += _row_lines(step, label, own, spec)
+            records += [record for record in own if record["mean"] is not None]
+    return new_table(
+        study,
+        "scores",
+        title=study.title,
+        caption=_caption(first, records, shows_data),
+        records=records,
+        columns=[
+            Column(study.step_unit, lambda line: line.step),
+            Column("row", lambda line: line.row),
+            Column("", lambda line: line.kind),
+            *(_place_column(place, first) for place in columns),
+        ],
+        lines=lines,
     )
 
 
-def _totals(study: Study, here: Mapping[tuple[str, str], Sample]) -> dict[tuple[str, str], Sample]:
-    """Sums over the paper's datasets; intervals add as those of independent numbers, as its do."""
-    found = {}
+# -- records -------------------------------------------------------------------------------------
+
+
+def _records(
+    study: Study,
+    step: int,
+    here: Samples,
+    printed: Samples,
+    first: Mapping[str, Result],
+    columns: Sequence[str],
+) -> dict[str, list[Record]]:
+    """label: a record per place, also where only the paper has a number."""
+    best = {place: _best(here, place) for place in columns}
+    paper_best = {place: _best(printed, place) for place in columns}
+    return {
+        label: [
+            {
+                "study": study.name,
+                "group": row_group(study, label),
+                "row": label,
+                "place": place,
+                "data": first[place].data if place in first else "",
+                "data_mean": first[place].dataset_mean if place in first else None,
+                "step": step,
+                "quantity": first[place].quantity if place in first else D4RL_SCORE,
+                **_sample_fields(here.get((label, place))),
+                "highlighted": label in best[place],
+                **_paper_fields(printed.get((label, place))),
+                "paper_highlighted": label in paper_best[place],
+                **_difference_fields(here.get((label, place)), printed.get((label, place))),
+            }
+            for place in columns
+        ]
+        for label in dict.fromkeys(label for label, _ in here)
+    }
+
+
+def _sample_fields(here: Sample | None) -> Record:
+    return {
+        "seeds": here.n if here else None,
+        "mean": here.mean if here else None,
+        "interval": finite_or_none(here.interval) if here else None,
+        "student_interval": finite_or_none(here.student) if here else None,
+    }
+
+
+def _paper_fields(printed: Sample | None) -> Record:
+    return {
+        "paper_mean": printed.mean if printed else None,
+        "paper_interval": finite_or_none(printed.interval) if printed else None,
+    }
+
+
+def _difference_fields(here: Sample | None, printed: Sample | None) -> Record:
+    if here is None or printed is None:
+        return {"difference_percent": None, "p": None}
+    can_test = np.isfinite(here.sd) and here.sd + printed.sd > 0
+    return {
+        "difference_percent": 100 * (here.mean / printed.mean - 1),
+        "p": welch(here, printed) if can_test else None,
+    }
+
+
+def _totals(study: Study, here: Samples) -> dict[tuple[str, str], Sample]:
+    """Sums over the paper's datasets, with the interval of a sum of independent means."""
+    totals = {}
     for label in dict.fromkeys(label for label, _ in here):
         parts = [here[label, d] for d in study.datasets if (label, d) in here]
         if len(parts) == len(study.datasets):
             sd = float(np.sqrt(sum(part.sd**2 for part in parts)))
             n = min(part.n for part in parts)
-            found[label, paper.TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
-    return found
+            totals[label, paper.TOTAL] = Sample(sum(part.mean for part in parts), sd, n)
+    return totals
 
 
-def _best(samples: Mapping[tuple[str, str], Sample], column: str) -> set[str]:
-    """Of rows with two seeds or more; nothing to compare is nothing to highlight."""
-    own = {label: s for (label, place), s in samples.items() if place == column}
+def _best(samples: Samples, place: str) -> set[str]:
+    """The highlighted labels, of those with two seeds or more; none if there is one such label."""
+    own = {label: s for (label, where), s in samples.items() if where == place}
     tested = {label: s for label, s in own.items() if np.isfinite(s.sd)}
     return highlighted(tested) if len(tested) > 1 else set()
+
+
+# -- lines ---------------------------------------------------------------------------------------
+
+
+def _here_cell(record: Record, spec: str) -> Cell:
+    return Cell(mean_text(record["mean"], record["interval"], spec), record["highlighted"])
+
+
+def _paper_cell(record: Record, spec: str) -> Cell:
+    text = mean_text(record["paper_mean"], record["paper_interval"], spec)
+    return Cell(text, record["paper_highlighted"])
+
+
+def _difference_cell(record: Record, spec: str) -> Cell:
+    del spec  # of scores; this is a percentage
+    difference, p = record["difference_percent"], record["p"]
+    if difference is None:
+        return Cell(NOTHING)
+    if p is None:
+        return Cell(f"{difference:+.1f}%")
+    return Cell(f"{difference:+.1f}%, {f'p {p:.2f}' if p >= 0.005 else 'p < 0.005'}")
+
+
+CELLS: Mapping[str, Callable[[Record, str], Cell]] = {
+    "here": _here_cell,
+    "paper": _paper_cell,
+    "difference": _difference_cell,
+}
+
+
+def _row_lines(step: int, label: str, records: Sequence[Record], spec: str) -> list[ScoreLine]:
+    """The row's numbers; the paper's and the difference, where there is one to compare with."""
+    is_compared = any(record["difference_percent"] is not None for record in records)
+    return [
+        ScoreLine(f"{step:,}", label, kind, {r["place"]: cell(r, spec) for r in records})
+        for kind, cell in CELLS.items()
+        if kind == "here" or is_compared
+    ]
+
+
+def _dataset_lines(
+    first: Mapping[str, Result], columns: Sequence[str], spec: str
+) -> list[ScoreLine]:
+    """The means of the datasets, if one is known."""
+    means = {p: first[p].dataset_mean if p in first else None for p in columns}
+    if all(mean is None for mean in means.values()):
+        return []
+    cells = {place: Cell(value_text(mean, spec)) for place, mean in means.items()}
+    return [ScoreLine("", "the data", "", cells)]
+
+
+def _place_column(place: str, first: Mapping[str, Result]) -> Column[ScoreLine]:
+    title = first[place].title if place in first else place
+    return Column(title, lambda line: line.cells[place])
+
+
+# -- caption -------------------------------------------------------------------------------------
+
+
+def _caption(first: Mapping[str, Result], records: Sequence[Record], shows_data: bool) -> str:
+    returns = [place for place, result in first.items() if result.quantity == "return"]
+    quantity = "return" if returns == list(first) else D4RL_SCORE
+    sentences = [
+        f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
+        "over seeds).",
+        "Bold: not significantly worse than the best row shown in the column (one-sided Welch's "
+        "t-test, 0.05).",
+        "Difference: from the paper's mean, with the p-value of a two-sided Welch's t-test.",
+    ]
+    counts = sorted({record["seeds"] for record in records} - {1}, reverse=True)
+    if counts:
+        samples = [Sample(0.0, 1.0, n) for n in counts]  # the ratio depends on the number alone
+        ratios = [f"{s.student / s.interval:.2f} times as wide with {s.n} seeds" for s in samples]
+        sentences.append(f"Student's interval (in the CSV file) is {', '.join(ratios)}.")
+    if shows_data:
+        sentences.append("The data: the mean over the dataset's own episodes.")
+    others = [result.title for result in first.values() if result.title != result.place]
+    if others:
+        sentences.append(f"Not D4RL's data: {', '.join(others)}.")
+    if returns and returns != list(first):
+        sentences.append(f"Returns, because the task has no D4RL score: {', '.join(returns)}.")
+    return " ".join(sentences)

@@ -1,20 +1,22 @@
-"""A table as data: numbers for programs, and cells for people."""
+"""A table: records with every number in full, and columns that print them for readers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from td7.report import paper
 from td7.report.result import Result
-from td7.statistics import Interval, Sample
+from td7.statistics import Sample
 from td7.studies.rows import Study
 
-BASELINE = "TD3"  # the row whose scores others are timed to, and measured by
+BASELINE = "TD3"  # the row whose scores are to be reached, and that others are multiples of
+NOTHING = "–"  # a cell without a number
 
-Value = str | int | float | bool | None
+Record = Mapping[str, Any]  # a row of the CSV file: str, int, float, bool or None by column
+Line = TypeVar("Line")  # what a printed line shows: a record, or several
 
 
 @dataclass(frozen=True)
@@ -24,118 +26,121 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Column(Generic[Line]):
+    heading: str
+    cell: Callable[[Line], str | Cell]
+
+
+@dataclass(frozen=True)
 class Table:
-    """A table twice: `records` has every number in full, `lines` what is printed of them."""
+    """A table as data (`records`, written as CSV) and as text (`header` and `lines`)."""
 
     name: str  # of its files
     study: str
-    kind: str  # of VIEWS
+    kind: str  # the name without the study's
     title: str
     caption: str
     header: tuple[str, ...]
     lines: tuple[tuple[Cell, ...], ...]
-    records: tuple[Mapping[str, Value], ...]
+    records: tuple[Record, ...]
+    notes: tuple[str, ...]  # what it leaves out
 
 
-def samples(results: Sequence[Result], step: int) -> dict[tuple[str, str], Sample]:
-    found = {(r.label, r.place): r.at(step) for r in results}
-    return {key: Sample.of(numbers) for key, numbers in found.items() if numbers is not None}
-
-
-def steps_shown(study: Study, results: Sequence[Result]) -> list[int]:
-    """The paper's steps that a run has, the last of finished runs, and one that the others have."""
-    evaluated = [set(r.curves.steps) for r in results if r.curves]
-    wanted = {
-        step for step in paper.steps(study.table) if any(step in steps for steps in evaluated)
-    }
-    wanted |= {r.last for r in results if r.finished and r.last is not None}
-    others = [steps for steps in evaluated if not steps & wanted]
-    if others:
-        shared = set.intersection(*others)
-        wanted |= {max(shared)} if shared - {0} else {max(steps) for steps in others}
-    return sorted(wanted)
-
-
-def values_by_row(results: Sequence[Result], step: int) -> dict[str, dict[str, dict[int, float]]]:
-    """label: place: seed: number."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for result in results:
-        numbers = result.at(step)
-        if numbers is not None:
-            own = found.setdefault(result.label, {})
-            own[result.place] = dict(zip(result.seeds, numbers.tolist(), strict=True))
-    return found
-
-
-def matrix(
-    own: Mapping[str, Mapping[int, float]], tasks: Sequence[str], what: str, notes: list[str]
-) -> NDArray[np.float64]:
-    """[seeds, tasks], of the seeds that every task has."""
-    shared = [seed for seed in own[tasks[0]] if all(seed in own[task] for task in tasks)]
-    everything = {seed for task in tasks for seed in own[task]}
-    if len(shared) < len(everything):
-        out = ", ".join(str(seed) for seed in sorted(everything - set(shared)))
-        notes.append(f"{what}: without seed {out} over tasks, since a task lacks it")
-    return np.array([[own[task][seed] for task in tasks] for seed in shared])
-
-
-# -- parts ---------------------------------------------------------------------------------------
-
-
-def made_table(
+def new_table(
     study: Study,
     kind: str,
+    *,
     title: str,
     caption: str,
-    header: Sequence[str],
-    lines: Sequence[tuple[Cell, ...]],
-    records: Sequence[Mapping[str, Value]],
+    records: Sequence[Record],
+    columns: Sequence[Column[Line]],
+    lines: Sequence[Line],
+    notes: Sequence[str] = (),
 ) -> Table:
-    name = re.sub(r"[^\w.+-]+", "_", f"{study.name}-{kind}")
-    found = f"{title} ({study.where})"
+    """A table that prints every line by every column."""
     return Table(
-        name, study.name, kind, found, caption, tuple(header), tuple(lines), tuple(records)
+        name=re.sub(r"[^\w.+-]+", "_", f"{study.name}-{kind}"),
+        study=study.name,
+        kind=kind,
+        title=f"{title} ({study.where})",
+        caption=caption,
+        header=tuple(column.heading for column in columns),
+        lines=tuple(tuple(_as_cell(c.cell(line)) for c in columns) for line in lines),
+        records=tuple(records),
+        notes=tuple(notes),
     )
 
 
-def table_line(head: Iterable[str], cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    return (*(Cell(word) for word in head), *cells)
+def _as_cell(content: str | Cell) -> Cell:
+    return content if isinstance(content, Cell) else Cell(content)
 
 
-def sample_text(sample: Sample | None, spec: str) -> str:
-    if sample is None:
-        return "–"
-    return f"{sample:{spec}}" if np.isfinite(sample.interval) else f"{sample.mean:{spec}}"
+# -- columns of records --------------------------------------------------------------------------
 
 
-def range_text(value: float | None, ends: Interval | None, spec: str) -> str:
-    if value is None:
-        return "–"
-    return f"{value:{spec}}" + (f" [{ends.low:{spec}}, {ends.high:{spec}}]" if ends else "")
+def value_column(heading: str, key: str, spec: str = "") -> Column[Record]:
+    return Column(heading, lambda record: value_text(record[key], spec))
 
 
-def number_or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+def mean_column(heading: str, mean: str, interval: str, spec: str) -> Column[Record]:
+    return Column(heading, lambda record: mean_text(record[mean], record[interval], spec))
 
 
-def labels_of(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(result.label for result in results))
+def value_text(value: Any, spec: str) -> str:
+    return NOTHING if value is None else f"{value:{spec}}"
 
 
-def beside(
-    study: Study, label: str, reference: str, step: int, suite: str, tasks: Sequence[str]
-) -> dict[str, Value]:
-    """Which row a record compares with which, at what step, over how many tasks."""
+def mean_text(mean: float | None, interval: float | None, spec: str) -> str:
+    """`mean ± interval`; the mean alone where there is no interval."""
+    text = value_text(mean, spec)
+    return text if interval is None else f"{text} ± {interval:{spec}}"
+
+
+def interval_text(value: float | None, low: float | None, high: float | None, spec: str) -> str:
+    """`value [low, high]`; the value alone where there is no interval."""
+    text = value_text(value, spec)
+    return text if low is None or high is None else f"{text} [{low:{spec}}, {high:{spec}}]"
+
+
+# -- what records are made of --------------------------------------------------------------------
+
+
+def result_fields(study: Study, result: Result, step: int | None) -> dict[str, Any]:
+    """The columns that identify a result at a step."""
     return {
         "study": study.name,
-        "group": group_of(study, label),
-        "row": label,
-        "reference": reference,
+        "group": row_group(study, result.label),
+        "row": result.label,
+        "place": result.place,
         "step": step,
-        "suite": suite,
-        "tasks": len(tasks),
     }
 
 
-def group_of(study: Study, label: str) -> str:
+def row_group(study: Study, label: str) -> str:
     return study.rows[label].group if label in study.rows else ""
+
+
+def finite_or_none(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def samples_at(results: Sequence[Result], step: int) -> dict[tuple[str, str], Sample]:
+    """(label, place): the seeds' scores at a step."""
+    scores = {(r.label, r.place): r.at(step) for r in results}
+    return {key: Sample.of(numbers) for key, numbers in scores.items() if numbers is not None}
+
+
+def shown_steps(study: Study, results: Sequence[Result]) -> list[int]:
+    """The steps that tables show.
+
+    These are the steps of the paper's tables at which a run was evaluated, the last step of every
+    finished run and, if some runs have none of these, the latest step that those have in common.
+    """
+    evaluated = [set(r.curves.steps) for r in results if r.curves]
+    shown = {step for step in paper.steps(study.table) if any(step in own for own in evaluated)}
+    shown |= {r.last_step for r in results if r.finished and r.last_step is not None}
+    others = [steps for steps in evaluated if not steps & shown]
+    if others:
+        common = set.intersection(*others)
+        shown |= {max(common)} if common - {0} else {max(steps) for steps in others}
+    return sorted(shown)

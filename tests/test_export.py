@@ -20,7 +20,7 @@ from td7.networks import onnx as onnx_module
 from td7.networks.description import Layer, Layout, Network
 from td7.networks.numpy_actor import ACTIVATIONS, NORMS, flatten
 from td7.rollouts.registration import describe
-from td7.runs import export as export_module
+from td7.runs.export import write_onnx
 from td7.runs.policies import Policy
 from td7.types import Exploration, Task, TaskSpec
 
@@ -58,7 +58,7 @@ def test_every_agents_policy(name: str, tmp_path: Path) -> None:
     spec = describe(Task("toys:Point-v0"))
     learner = chosen.learner(chosen.config(), spec, [0], torch.device("cpu"), torch.float32)
     policy = with_weights(spec, learner.policy_network)
-    export_module.onnx_file(policy, tmp_path / "policy.onnx", {})
+    write_onnx(policy, tmp_path / "policy.onnx", {})
     given = observations(spec)
     expected, _ = policy.predict(given)
     found = run_file(tmp_path / "policy.onnx", given)
@@ -81,7 +81,7 @@ def test_every_norm_and_activation(norm: str, activation: str, tmp_path: Path) -
         Layer("action", ("a2",), spec.action_dim, activation="tanh"),
     )
     policy = with_weights(spec, Network({"state": spec.state_dim}, layers))
-    export_module.onnx_file(policy, tmp_path / "policy.onnx", {})
+    write_onnx(policy, tmp_path / "policy.onnx", {})
     given = observations(spec)
     found = run_file(tmp_path / "policy.onnx", given)
     np.testing.assert_allclose(found, policy.predict(given)[0], atol=2e-5)
@@ -94,7 +94,7 @@ def test_shapes_and_whole_numbers(tmp_path: Path) -> None:
     spec = TaskSpec(Task("toys:Point-v0"), (3, 2), (2, 2), (-3.0,) * 4, (5.0,) * 4, 20, "int64")
     layers = (Layer("action", ("state",), 4, activation="tanh"),)
     policy = with_weights(spec, Network({"state": 6}, layers))
-    export_module.onnx_file(policy, tmp_path / "policy.onnx", {})
+    write_onnx(policy, tmp_path / "policy.onnx", {})
     for n in (1, 64):
         given = observations(spec, n)
         found = run_file(tmp_path / "policy.onnx", given)
@@ -130,7 +130,7 @@ def test_the_command(run: td7.Run, tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"{file}\n"
     assert file.read_bytes() == td7.export(run.path, seed=5).read_bytes()
     assert main(["export", str(run.path)]) == 2
-    assert "say which" in capsys.readouterr().err
+    assert "choose one of 2, 5" in capsys.readouterr().err
 
 
 def test_without_the_package(run: td7.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_file_that_differs_is_not_written(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "has the seeds 2, 5: say which"),
+        ({}, "has several seeds: choose one of 2, 5"),
         ({"seed": 3}, "has no seed 3; allowed: 2, 5"),
         ({"seed": 2, "out": "policy.txt"}, "ends in .onnx, given 'policy.txt'"),
         ({"seed": 2, "out": "no/where.onnx"}, "no is not a folder"),

@@ -1,4 +1,4 @@
-"""Fetching from a real server on this machine that cuts, corrupts, forgets and refuses to order."""
+"""Downloads from a local server that cuts, corrupts, forgets or refuses as a test orders."""
 
 import fcntl
 import hashlib
@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from td7.datasets import download as fetching
-from td7.datasets.download import DATASETS, WAITS, Dataset, fetch
+from td7.datasets.download import DATASETS, URL_VARIABLE, WAITS, RemoteFile, fetch
 from td7.errors import InputError, RunError
 
 NAME, FILE = "toy-medium-v2", "toy_medium-v2.hdf5"
@@ -53,7 +52,7 @@ class Asked(NamedTuple):
 
 
 class Server(ThreadingHTTPServer):
-    """Gives the answers that were ordered, then good ones."""
+    """Gives the answers that the test queued, then good ones."""
 
     daemon_threads = False  # closing waits for them
 
@@ -109,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv(fetching.URL_VARIABLE, raising=False)
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
     with Server() as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -120,7 +119,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @dataclass
 class Client:
-    """A folder to fetch into, and all that was said meanwhile."""
+    """A folder to download into, with the messages and progress of all downloads."""
 
     folder: Path
     server: Server
@@ -146,7 +145,7 @@ class Client:
             "base_url": self.server.url,
             "report": self.report,
             "say": self.said.append,
-            "datasets": {NAME: Dataset(FILE, SIZE, digest(GOOD))},
+            "datasets": {NAME: RemoteFile(FILE, SIZE, digest(GOOD))},
             "sleep": self.waited.append,
         }
         return fetch(NAME, self.folder, **{**given, **options})
@@ -207,12 +206,12 @@ def test_a_good_file_is_left_alone(client: Client) -> None:
     before = client.path.stat()
     for replace in (False, True):
         assert client.fetch(base_url=CLOSED, replace=replace) == client.path
-        assert "is there already" in client.said[-1]
+        assert "exists already" in client.said[-1]
     after = client.path.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_bad_file_gives_way_only_if_told_to_and_only_to_a_good_one(client: Client) -> None:
+def test_a_bad_file_is_replaced_only_with_replace_and_only_by_a_good_one(client: Client) -> None:
     client.folder.mkdir(parents=True)
     client.path.write_bytes(b"mine")
     with pytest.raises(InputError, match=f"{digest(b'mine')} and not {digest(GOOD)}.*--replace"):
@@ -225,7 +224,7 @@ def test_a_bad_file_gives_way_only_if_told_to_and_only_to_a_good_one(client: Cli
     assert client.path.read_bytes() == GOOD
 
 
-def test_a_cut_transfer_goes_on_where_it_stopped(client: Client) -> None:
+def test_an_interrupted_transfer_continues_where_it_stopped(client: Client) -> None:
     cut = Answer(cut=CUT)
     client.fetch(cut, cut)
     assert client.path.read_bytes() == GOOD
@@ -236,12 +235,14 @@ def test_a_cut_transfer_goes_on_where_it_stopped(client: Client) -> None:
     ]
     assert client.waited == [1, 1]  # bytes come: the waits begin anew
     assert client.reported == sorted(client.reported)
-    assert "70,000 of 200,000 bytes have come, going on in 1 s" in client.said[0]
+    assert "70,000 of 200,000 bytes are received, continuing in 1 s" in client.said[0]
 
 
-def test_a_transfer_that_is_always_cut_is_given_up_and_the_next_goes_on(client: Client) -> None:
+def test_a_transfer_that_always_breaks_ends_and_the_next_continues(client: Client) -> None:
     message = client.fails(*[Answer(cut=10_000)] * 3, *[Answer(cut=0)] * 9)
-    assert "cut; 30,000 of 200,000 bytes are kept, and the same command goes on" in message
+    assert (
+        "closed early; 30,000 of 200,000 bytes are kept, and the same command continues" in message
+    )
     assert client.server.url in message
     assert client.waited == [1, 1, 1, *WAITS[1:]]
     assert not client.path.exists()
@@ -262,7 +263,7 @@ def test_a_reset_connection_is_waited_out(client: Client, bytes_sent: int) -> No
 
 
 def test_a_silent_server_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.1)
+    monkeypatch.setattr("td7.datasets.download.TIMEOUT", 0.1)
     silence = Event()
     client.fetch(Answer(cut=CUT, stall=silence))
     silence.set()
@@ -278,7 +279,7 @@ def test_a_server_that_restarts_meanwhile_is_waited_for(client: Client) -> None:
     assert "503" in client.said[1]
 
 
-def test_an_interrupted_fetch_goes_on(client: Client) -> None:
+def test_an_interrupted_command_continues(client: Client) -> None:
     def interrupt(done: int, _: int) -> None:
         if done:
             raise KeyboardInterrupt
@@ -292,11 +293,11 @@ def test_an_interrupted_fetch_goes_on(client: Client) -> None:
     assert client.server.asked[0].range == f"bytes={kept}-"
 
 
-def test_a_server_without_ranges_begins_anew(client: Client) -> None:
+def test_a_server_without_ranges_starts_over(client: Client) -> None:
     client.fetch(Answer(cut=CUT), Answer(ranges=False))
     assert client.path.read_bytes() == GOOD
     assert len(client.server.asked) == 2
-    assert "beginning anew" in client.said[1]
+    assert "starting over" in client.said[1]
 
 
 @pytest.mark.parametrize("honest", [True, False], ids=["If-Range", "no If-Range"])
@@ -309,21 +310,21 @@ def test_a_server_without_ranges_begins_anew(client: Client) -> None:
     ],
     ids=["strong tag", "date", "weak tag"],
 )
-def test_a_part_of_another_version_is_not_gone_on_with(
+def test_a_part_of_another_version_is_not_continued(
     client: Client,
     before: tuple[tuple[str, str], ...],
     after: tuple[tuple[str, str], ...],
     if_range: str,
     honest: bool,
 ) -> None:
-    """As the version shows, before any checksum does: nothing is fetched to be thrown away."""
+    """As the version shows, before any checksum does: nothing is fetched in vain."""
     assert client.interrupted(Answer(content=OTHER, tags=before, cut=CUT)) == CUT
     now = Answer(tags=after, if_range=honest)
     client.fetch(now, now)
     assert client.path.read_bytes() == GOOD
     assert client.server.asked[0] == Asked(f"/{FILE}", f"bytes={CUT}-", if_range)
     assert [asked.range for asked in client.server.asked[1:]] == ([] if honest else [None])
-    assert not any("SHA-256, and is thrown away" in line for line in client.said)
+    assert not any("wrong SHA-256" in line for line in client.said)
 
 
 def test_without_versions_the_checksum_finds_the_other_part(client: Client) -> None:
@@ -369,7 +370,7 @@ def test_what_always_comes_corrupt_never_counts(client: Client) -> None:
 @pytest.mark.parametrize(
     ("status", "reason"), [(404, "404 Not Found"), (500, "500 Internal Server Error")]
 )
-def test_errors_of_the_server_are_told_at_once(client: Client, status: int, reason: str) -> None:
+def test_errors_of_the_server_are_not_retried(client: Client, status: int, reason: str) -> None:
     assert client.fails(Answer(status=status)) == f"{client.server.url}/{FILE}: {reason}"
     assert client.waited == []
     assert client.names() == set()
@@ -383,7 +384,7 @@ def test_errors_of_the_server_are_told_at_once(client: Client, status: int, reas
         ("http://127.0.0.1:1/a b", "control characters"),
     ],
 )
-def test_an_unreachable_address_is_told_at_once(client: Client, base_url: str, reason: str) -> None:
+def test_an_unreachable_address_is_not_retried(client: Client, base_url: str, reason: str) -> None:
     message = client.fails(base_url=base_url)
     assert message.startswith(f"{base_url}/{FILE}: ")
     assert reason in message
@@ -440,7 +441,7 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 def test_the_address_is_the_argument_or_the_environments(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(fetching.URL_VARIABLE, f"{client.server.url}/mirror/")
+    monkeypatch.setenv(URL_VARIABLE, f"{client.server.url}/mirror/")
     client.fetch(base_url=None)
     assert client.server.asked[0].path == f"/mirror/{FILE}"
     client.path.unlink()
@@ -452,7 +453,7 @@ def test_without_either_it_is_d4rls(client: Client, monkeypatch: pytest.MonkeyPa
     def unreachable(request: Any, **_: Any) -> None:
         raise OSError(request.full_url)
 
-    monkeypatch.setattr(fetching, "urlopen", unreachable)
+    monkeypatch.setattr("td7.datasets.download.urlopen", unreachable)
     url = f"http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2/{FILE}"
     assert client.fails(base_url=None) == f"{url}: {url}"
 
@@ -461,7 +462,7 @@ def test_without_either_it_is_d4rls(client: Client, monkeypatch: pytest.MonkeyPa
     "base_url", ["localhost:80", "ftp://a", "/data", "http://", "http://a:b", "http://[1"]
 )
 def test_an_address_is_of_http(client: Client, base_url: str) -> None:
-    with pytest.raises(InputError, match="is not an address of datasets, such as http"):
+    with pytest.raises(InputError, match="is not an HTTP address, such as http"):
         client.fetch(base_url=base_url)
 
 
@@ -479,7 +480,7 @@ def test_one_at_a_time_fetches_a_file(client: Client) -> None:
     try:
         assert begun.wait(60)
         second = Client(client.folder, client.server)
-        with pytest.raises(InputError, match="is being fetched by another td7 process"):
+        with pytest.raises(InputError, match="is being downloaded by another td7 process"):
             second.fetch()
     finally:
         go_on.set()

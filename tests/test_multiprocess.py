@@ -1,4 +1,4 @@
-"""Seeds in processes of their own are the seeds of one process, stopped, killed or resumed."""
+"""Seeds that train in several processes give the results of one process, resumed or not."""
 
 import json
 import multiprocessing
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,19 +23,27 @@ import td7
 import toys
 from folders import SMALL, results, words
 from td7 import processes as processes_module
-from td7.datasets.record import Source, record
+from td7.datasets.record import Recorder, record
 from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.runs.policies import kept_policies
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
-from td7.training.loop import TWICE
-from td7.training.multiprocess import Ended, MultiprocessTraining, Ready, Relay, _learn
+from td7.training.loops import single_process_loop
+from td7.training.merge import MergedPolicies
+from td7.training.multiprocess import (
+    OwnerConnection,
+    ProcessEnd,
+    ProcessReady,
+    SeedJob,
+    _train_seeds,
+)
 from td7.training.resolve import run_config, train_options
+from td7.training.signals import REPEAT_SECONDS
 
 assert toys  # registers the tasks
-GIVEN: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "env": "toys:Point-v0",
     "seeds": "0,4,7",
     "steps": 120,
@@ -56,7 +63,7 @@ def silent(*_: object) -> None:
 
 
 def train(path: Path, processes: int = 2, **options: Any) -> td7.Run:
-    return td7.train(**{**GIVEN, **options}, processes=processes, out=str(path))
+    return td7.train(**{**OPTIONS, **options}, processes=processes, out=str(path))
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +72,42 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
     return train(tmp_path_factory.mktemp("whole") / "run", 1)
 
 
+class KeptPolicies:
+    """A listener that notes whether an evaluated policy is kept by when its rows arrive."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self.exist: list[bool] = []
+
+    def __call__(self, table: str, rows: Sequence[Any]) -> None:
+        if table == "evaluations":
+            seed, step = int(rows[0]["seed"]), int(rows[0]["step"])
+            file = kept_policies(self._run, step) / f"seed-{seed}.safetensors"
+            self.exist.append(file.exists())
+
+
 @pytest.fixture(scope="module")
-def divided(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
-    return train(tmp_path_factory.mktemp("divided") / "run", tensorboard=True)
+def divided_and_kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[td7.Run, KeptPolicies]:
+    path = tmp_path_factory.mktemp("divided") / "run"
+    kept = KeptPolicies(path)
+    return train(path, tensorboard=True, listener=kept), kept
+
+
+@pytest.fixture
+def divided(divided_and_kept: tuple[td7.Run, KeptPolicies]) -> td7.Run:
+    """All seeds in two processes."""
+    return divided_and_kept[0]
 
 
 def check_same(run: td7.Run, expected: td7.Run) -> None:
-    """To rounding: products of more seeds at once may add in another order."""
+    """The runs agree to rounding: products of more seeds at once may add in another order."""
     for table in ("evaluations", "episodes", "metrics"):
         ours, theirs = getattr(run, table), getattr(expected, table)
         assert len(ours) > 0 or (table == "episodes" and run.config["dataset"])
         pd.testing.assert_frame_equal(ours, theirs, rtol=1e-9, atol=1e-9)
     for seed in (0, 4, 7):
-        found, wanted = (td7.load(path.path, seed) for path in (run, expected))
-        np.testing.assert_allclose(found.flat, wanted.flat, rtol=1e-9, atol=1e-9)
+        policy, other = (td7.load(path.path, seed) for path in (run, expected))
+        np.testing.assert_allclose(policy.flat, other.flat, rtol=1e-9, atol=1e-9)
     ours, theirs = (
         json.loads((path.path / "policy" / "policy.json").read_text()) for path in (run, expected)
     )
@@ -97,23 +126,28 @@ def test_members_in_lockstep(tmp_path: Path) -> None:
 
 
 def test_members_that_learn_from_data(tmp_path: Path, divided: td7.Run) -> None:
-    """Recorded by a divided run, whose transitions are with the process that made them."""
+    """A run in several processes recorded the data; each process has its own transitions."""
     file = tmp_path / "data.hdf5"
     record(divided.path, "replay", 80, file, seed=4, workers=0, report=silent, say=silent)
-    given: dict[str, Any] = {"algorithm": "td3+bc", "dataset": str(file), "steps": 60}
-    small = {"hidden_dim": 16, "batch_size": 16}
-    options = {**given, "evaluate_every": 20, "keep_policies": 20, "set": small}
+    options: dict[str, Any] = {
+        "algorithm": "td3+bc",
+        "dataset": str(file),
+        "steps": 60,
+        "evaluate_every": 20,
+        "keep_policies": 20,
+        "set": {"hidden_dim": 16, "batch_size": 16},
+    }
     run = train(tmp_path / "divided", 3, **options)
     check_same(run, train(tmp_path / "whole", 1, **options))
 
 
-def test_all_that_a_run_has_is_in_its_folder(divided: td7.Run, whole: td7.Run) -> None:
-    """Once it is finished, what it would go on from may be removed."""
+def test_a_finished_run_needs_no_files_of_its_processes(divided: td7.Run, whole: td7.Run) -> None:
+    """What it would resume from may be removed."""
 
     def names(run: td7.Run) -> set[str]:
-        found = (path.relative_to(run.path) for path in run.path.rglob("*"))
+        paths = (path.relative_to(run.path) for path in run.path.rglob("*"))
         others = ("snapshot", "tensorboard")
-        return {str(path) for path in found if path.parts[0] not in others}
+        return {str(path) for path in paths if path.parts[0] not in others}
 
     assert names(divided) == names(whole)
     assert len(list((divided.path / "policies").rglob("*.safetensors"))) == 4 * 3
@@ -126,8 +160,8 @@ def test_all_that_a_run_has_is_in_its_folder(divided: td7.Run, whole: td7.Run) -
     assert all(ours[name] == theirs[name] > 0 for name in ("collect", "evaluate"))
 
 
-class Stops:
-    """A listener that ends the run, one way or another, at the first metrics."""
+class Stopper:
+    """A listener that ends the run in one of several ways at the first metrics."""
 
     def __init__(self, how: str) -> None:
         self._how = how
@@ -149,13 +183,13 @@ ENDS = {"raise": ConnectionError, "signal": td7.Stopped, "kill": RunError}
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path, divided: td7.Run, how: str) -> None:
+def test_a_run_that_was_stopped_resumes_exactly(tmp_path: Path, divided: td7.Run, how: str) -> None:
     path = tmp_path / "run"
     with pytest.raises(ENDS[how]) as caught:
-        train(path, listener=Stops(how))
+        train(path, listener=Stopper(how))
     if how == "kill":
         assert "died (signal SIGKILL) while training" in str(caught.value)
-        assert f"`td7 resume {path}` goes on from what is saved" in str(caught.value)
+        assert f"`td7 resume {path}` continues from what is saved" in str(caught.value)
     assert not multiprocessing.active_children()
     assert has_snapshot(path)
     assert not (path / "finished.json").exists()
@@ -163,7 +197,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, divided: td7.Run, how: s
     assert results(run.path) == results(divided.path)
 
 
-def test_a_run_is_extended(tmp_path: Path, divided: td7.Run) -> None:
+def test_an_extended_run_is_one_that_was_longer(tmp_path: Path, divided: td7.Run) -> None:
     path = tmp_path / "run"
     train(path, steps=80)
     before = td7.Run(path).evaluations
@@ -171,8 +205,10 @@ def test_a_run_is_extended(tmp_path: Path, divided: td7.Run) -> None:
     assert results(td7.resume(path, steps=120, quiet=True).path) == results(divided.path)
 
 
-def test_processes_end_with_a_killed_parent(tmp_path: Path, divided: td7.Run) -> None:
-    """And save before: standard output, which they inherit, ends with the last of them."""
+def test_processes_save_and_end_when_their_owner_is_killed(
+    tmp_path: Path, divided: td7.Run
+) -> None:
+    """Standard output, which they inherit, ends with the last of them."""
     path = tmp_path / "run"
     program = """
 import os, signal, sys
@@ -183,84 +219,85 @@ def kill(table, rows):
 values = dict(word.split("=", 1) for word in sys.argv[1:])
 td7.train(**values, set={settings!r}, listener=kill, quiet=True)
 """
-    given = {**GIVEN, "processes": 2, "out": path, "snapshot_every": 0}
-    plain = {name: value for name, value in given.items() if name not in ("set", "quiet")}
+    options = {**OPTIONS, "processes": 2, "out": path, "snapshot_every": 0}
+    values = {name: value for name, value in options.items() if name not in ("set", "quiet")}
     process = subprocess.Popen(
-        [sys.executable, "-c", program.format(settings=dict(SMALL)), *words(plain)],
+        [sys.executable, "-c", program.format(settings=dict(SMALL)), *words(values)],
         cwd=Path(__file__).parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    said, complained = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    assert (said, complained) == ("", "")
+    assert (output, errors) == ("", "")
     assert all(has_snapshot(part) for part in process_folders(path))
     assert results(td7.resume(path, quiet=True).path) == results(divided.path)
 
 
-def test_what_an_environment_raises_is_the_runs(tmp_path: Path) -> None:
+def test_what_an_environment_raises_ends_the_run(tmp_path: Path, whole: td7.Run) -> None:
     path, cold = tmp_path / "run", tmp_path / "cold"
     cold.touch()
-    given: dict[str, Any] = {"env_kwargs": {"fault": str(cold)}, "steps": 400}
     with pytest.raises(RunError, match="motor is cold") as caught:
-        train(path, **given)
-    assert f"all before it is saved, `td7 resume {path}` tries it again" in str(caught.value)
+        train(path, env_kwargs={"fault": str(cold)})
+    assert f"all training before it is saved, `td7 resume {path}` tries again" in str(caught.value)
     assert f"({path / 'error.txt'} has its traceback)" in str(caught.value)
     assert "snapshot" not in str(caught.value)
     cold.unlink()
     run = td7.resume(path, quiet=True)
-    expected = train(tmp_path / "whole", 1, **given)
-    pd.testing.assert_frame_equal(run.episodes, expected.episodes, rtol=1e-6)
+    pd.testing.assert_frame_equal(run.episodes, whole.episodes, rtol=1e-6)
 
 
-def test_environments_may_have_processes_of_their_own(tmp_path: Path) -> None:
+def test_environments_may_start_processes(tmp_path: Path) -> None:
     run = train(tmp_path / "run", env="toys:Helped-v0", seeds="0,4", steps=40)
     assert run.episodes["seed"].nunique() == 2
     assert not multiprocessing.active_children()
 
 
-def test_what_a_process_refuses_is_the_runs(tmp_path: Path, divided: td7.Run) -> None:
-    """Here, tables with other rows than a snapshot knows of; nothing is written."""
+def test_what_a_process_refuses_the_run_refuses(tmp_path: Path, divided: td7.Run) -> None:
+    """Here, a table that does not match a snapshot; nothing is written."""
     path = tmp_path / "run"
-    with pytest.raises(td7.Stopped):
-        train(path, listener=Stops("signal"))
+    shutil.copytree(divided.path, path)
     table = process_folders(path)[1] / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]))
     before = (path / "episodes.csv").read_bytes()
-    with pytest.raises(InputError, match="has other rows than its snapshot knows of"):
-        td7.resume(path, quiet=True)
+    with pytest.raises(InputError, match="does not hold the rows that its snapshot counts"):
+        td7.resume(path, steps=160, quiet=True)
     assert (path / "episodes.csv").read_bytes() == before
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        ({"processes": 4}, r"processes=4 for 3 seed\(s\): at most one a seed"),
+        ({"processes": 4}, r"processes=4 for 3 seed\(s\): at most one per seed"),
         ({"processes": 2, "workers": 1}, "processes=2 play their own episodes and take no workers"),
         ({"processes": 0}, "processes=0 must be at least 1"),
         ({"processes": "many"}, "processes"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        td7.train(**{**GIVEN, **options}, out=str(tmp_path / "run"))
+def test_impossible_numbers_of_processes_are_refused(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        td7.train(**{**OPTIONS, **options}, out=str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None:
-    with pytest.raises(InputError, match=r"workers=2 is of no use to a run in 2 processes"):
+    with pytest.raises(InputError, match="workers=2 has no effect on a run in 2 processes"):
         td7.resume(divided.path, workers=2)
 
 
-def test_replay_of_a_divided_run(divided: td7.Run, whole: td7.Run) -> None:
-    ours, theirs = (Source(run.path, 7, 0, silent, silent).replayed(60) for run in (divided, whole))
+def test_a_divided_run_has_the_replay_of_a_whole_one(divided: td7.Run, whole: td7.Run) -> None:
+    ours, theirs = (
+        Recorder(run.path, 7, 60, 0, silent, silent).replay() for run in (divided, whole)
+    )
     np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)
 
 
-class SignalsAll:
-    """A listener: learners are signalled first, as a batch system does; this process later."""
+class SignalToAll:
+    """A listener that signals the processes, as a batch system does, and later their owner."""
 
     def __init__(self) -> None:
         self.done = False
@@ -272,24 +309,24 @@ class SignalsAll:
         for child in multiprocessing.active_children():
             assert child.pid is not None
             os.kill(child.pid, signal.SIGTERM)
-        later = time.monotonic() + 1.5 * TWICE
+        later = time.monotonic() + 1.5 * REPEAT_SECONDS
         while time.monotonic() < later:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_signal_to_all_is_one_wish(tmp_path: Path) -> None:
-    """However late the owner hears of it: no snapshot is lost to a second one."""
+def test_a_signal_to_all_processes_counts_as_one(tmp_path: Path) -> None:
+    """No snapshot is lost to a second signal, however late the owner receives its own."""
     path = tmp_path / "run"
     with pytest.raises(td7.Stopped):
-        train(path, steps=2000, set=LOCKSTEP, listener=SignalsAll())
+        train(path, steps=2000, set=LOCKSTEP, listener=SignalToAll())
     assert all(has_snapshot(part) for part in process_folders(path))
     assert not (path / "error.txt").exists()
 
 
 @pytest.fixture
-def as_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a process changes of itself is as before afterwards."""
+def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Afterwards, threads and signal handlers of this process are as before."""
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     threads, signals = torch.get_num_threads(), (signal.SIGINT, signal.SIGTERM)
     before = {s: signal.getsignal(s) for s in signals}
@@ -299,97 +336,100 @@ def as_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(s, handler)
 
 
-@pytest.mark.usefixtures("as_a_process")
-def test_a_process_cannot_be_hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked before it trains, it stops when it does; asked again while it saves, it saves."""
-    config = run_config(train_options({**GIVEN, "seeds": "0", "device": "cpu"}))
+@pytest.mark.usefixtures("restored_process")
+def test_a_process_cannot_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal before it trains stops it when it does; another while it saves changes nothing."""
+    config = run_config(train_options({**OPTIONS, "seeds": "0", "device": "cpu"}))
     save = Snapshots.save
 
-    def slowly(snapshots: Snapshots, *given: Any) -> Path:
-        later = time.monotonic() + 1.5 * TWICE
+    def save_slowly(snapshots: Snapshots, *arguments: Any) -> Path:
+        later = time.monotonic() + 1.5 * REPEAT_SECONDS
         while time.monotonic() < later:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
-        return save(snapshots, *given)
+        return save(snapshots, *arguments)
 
-    class Asked(Relay):
+    class SignalledConnection(OwnerConnection):
         def __init__(self, connection: Connection) -> None:
             super().__init__(connection)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Snapshots, "save", slowly)
-    monkeypatch.setattr("td7.training.multiprocess.Relay", Asked)
+    monkeypatch.setattr(Snapshots, "save", save_slowly)
+    monkeypatch.setattr("td7.training.multiprocess.OwnerConnection", SignalledConnection)
     here, there = multiprocessing.Pipe()
     here.send(None)  # no dataset
     here.send(None)  # it may train
-    _learn(there, config, describe(config.task), tmp_path, 0.0, Script.current(config.task), 1)
-    heard = []
+    job = SeedJob(
+        config=config,
+        spec=describe(config.task),
+        path=tmp_path,
+        snapshot_every=0.0,
+        script=Script.current(config.task),
+        compile_threads=1,
+        make_loop=single_process_loop,
+    )
+    _train_seeds(there, job)
+    reports = []
     while here.poll():
-        heard.append(here.recv())
-    assert isinstance(heard[0], Ready)
-    assert heard[-1] == Ended()
+        reports.append(here.recv())
+    assert isinstance(reports[0], ProcessReady)
+    assert reports[-1] == ProcessEnd()
     assert has_snapshot(tmp_path)
 
 
-def test_those_that_wait_are_not_waited_for(tmp_path: Path) -> None:
-    """One process compiles for all; stopped before it does, the others have not begun."""
+def test_a_stop_does_not_wait_for_processes_that_have_not_begun(tmp_path: Path) -> None:
+    """One process compiles for all. This run is stopped in its random phase, before that."""
     path = tmp_path / "run"
-    asked: list[str] = []
+    tables: list[str] = []
 
     def stop(table: str, rows: Sequence[Any]) -> None:
-        if not asked:
-            asked.append(table)
+        if not tables:
+            tables.append(table)
             os.kill(os.getpid(), signal.SIGTERM)
 
+    long = {**SMALL, "random_steps": 1_000_000}
     with pytest.raises(td7.Stopped):
-        train(path, 3, engine="compiled", listener=stop)
-    assert asked == ["evaluations"]
+        train(path, 3, steps=1_000_000, engine="compiled", set=long, listener=stop)
+    assert tables == ["evaluations"]
     assert [has_snapshot(part) for part in process_folders(path)] == [True, False, False]
     assert not multiprocessing.active_children()
 
 
-def test_a_kept_policy_is_there_when_its_evaluation_is_told(tmp_path: Path) -> None:
-    path, found = tmp_path / "run", []
-
-    def look(table: str, rows: Sequence[Any]) -> None:
-        if table == "evaluations":
-            seed, step = int(rows[0]["seed"]), int(rows[0]["step"])
-            found.append((kept_policies(path, step) / f"seed-{seed}.safetensors").exists())
-
-    train(path, listener=look)
-    assert found == [True] * 4 * 3
+def test_a_kept_policy_exists_when_a_listener_receives_its_evaluation(
+    divided_and_kept: tuple[td7.Run, KeptPolicies],
+) -> None:
+    _, kept = divided_and_kept
+    assert kept.exist == [True] * 4 * 3
 
 
-def test_policies_between_their_files(tmp_path: Path) -> None:
-    """A process has written new weights, not yet what tells of them, when another saves."""
-    divided = object.__new__(MultiprocessTraining)
-    divided._saved, target = {}, tmp_path / "policy"
-    divided.config = SimpleNamespace(seeds=(0, 4))  # type: ignore[assignment]  # enough of one
+def test_policies_are_merged_between_the_writes_of_a_process(tmp_path: Path) -> None:
+    """A process has written new weights, but not yet their policy.json, when another saves."""
+    policies, target = MergedPolicies(tmp_path, (0, 4)), tmp_path / "policy"
 
     def write(process: int, seed: int, steps: int) -> Path:
-        folder = tmp_path / f"process-{process}"
-        folder.mkdir(exist_ok=True)
+        folder = tmp_path / f"process-{process}" / "policy"
+        folder.mkdir(parents=True)
         (folder / f"seed-{seed}.safetensors").write_bytes(str(steps).encode())
         write_json(folder / "policy.json", {"steps": [steps], "seeds": [seed]})
         return folder
 
-    def told() -> list[int]:
+    def merged_steps() -> list[int]:
         for folder in folders:
-            divided._take_policies(folder, target)
-        found: list[int] = json.loads((target / "policy.json").read_text())["steps"]
-        return found
+            policies.add_last(folder.parent)
+        steps: list[int] = json.loads((target / "policy.json").read_text())["steps"]
+        return steps
 
     folders = [write(0, 0, 100), write(1, 4, 100)]
-    assert told() == [100, 100]
+    assert merged_steps() == [100, 100]
     (folders[1] / "seed-4.safetensors").write_bytes(b"200")
-    assert told() == [100, 100]
+    assert merged_steps() == [100, 100]
     write_json(folders[1] / "policy.json", {"steps": [200], "seeds": [4]})
-    assert told() == [100, 200]
+    assert merged_steps() == [100, 200]
     assert (target / "seed-4.safetensors").read_bytes() == b"200"
 
 
-def test_what_cannot_be_written_at_the_start_is_told(tmp_path: Path, divided: td7.Run) -> None:
-    """Here, a folder in the place of a process's table."""
+def test_a_write_error_at_the_start_names_the_seeds(tmp_path: Path, divided: td7.Run) -> None:
+    """Here, a folder is in the place of a process's table."""
     path = tmp_path / "run"
     shutil.copytree(divided.path, path)
     table = process_folders(path)[1] / "episodes.csv"
@@ -422,25 +462,25 @@ print(sorted(set(run.evaluations["return"])))
 
 
 @pytest.mark.parametrize("entry", ["Mine", "'toys:Point'"])
-def test_a_task_that_a_script_made_anew(tmp_path: Path, entry: str) -> None:
-    """Other processes have Gymnasium's own under that name, unless they are told."""
+def test_a_task_that_a_script_replaced(tmp_path: Path, entry: str) -> None:
+    """Other processes would have Gymnasium's own task under that name."""
     script = tmp_path / "script.py"
     script.write_text(OVERRIDDEN.format(entry=entry, out=str(tmp_path / "run")))
     command = [sys.executable, str(script)]
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    found = subprocess.run(
+    done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env=environment, check=False
     )
-    assert found.stderr == ""
-    returns = json.loads(found.stdout)
+    assert done.stderr == ""
+    returns = json.loads(done.stdout)
     if entry == "Mine":
         assert returns == [1400.0]
     else:
         assert min(returns) > -300  # Pendulum's own are far below
 
 
-def test_starting_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_either_all_processes_start_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may come between two of them."""
     begin = SpawnProcess.start
     started: list[SpawnProcess] = []
@@ -453,6 +493,6 @@ def test_starting_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SpawnProcess, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        processes_module.start_workers(_learn, {"a": (), "b": ()})
+        processes_module.start_workers(_train_seeds, {"a": (), "b": ()})
     assert len(started) == 1
     assert not multiprocessing.active_children()

@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 import td7
 import toys
+from fake_runs import dataset_fields
 from folders import SMALL, newest
 from folders import rows as replay_rows
 from td7.cli.main import main
-from td7.datasets import dataset as dataset_module
-from td7.datasets import download as fetching
-from td7.datasets import read as read_module
+from td7.datasets.dataset import summary
+from td7.datasets.download import DATASETS, URL_VARIABLE, RemoteFile
+from td7.datasets.read import read as read_dataset
 from td7.datasets.record import FIRST_EPISODE, KINDS, record
 from td7.errors import InputError, Stopped
 from td7.runs import policies
@@ -168,7 +169,7 @@ class Step(NamedTuple):
 def episode(
     act: Callable[[NDArray[np.float64]], NDArray[np.floating[Any]]], reset_seed: int
 ) -> list[Step]:
-    """In a new environment."""
+    """Play one episode in a new environment."""
     steps: list[Step] = []
     env = gymnasium.make("Point-v0", max_episode_steps=LIMIT)
     state, _ = env.reset(seed=reset_seed)
@@ -276,7 +277,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
     assert is_cut.sum() <= (2 if kind == "medium-expert" else 1)
     stamps = attributes(out)
     assert stamps.pop("td7.cut_rows") == ends[is_cut].tolist()
-    told = stamps.pop("td7.policies")
+    message = stamps.pop("td7.policies")
     own = json.loads((run / "policy" / "policy.json").read_text())["steps"][1]
     medium = stamps["td7.policy_steps"][0]
     steps = {
@@ -305,20 +306,20 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
             "medium-expert": f"{taken}; {expert}",
             "replay": f"replay: the run's first {N} steps",
         }[kind],
-        told,
+        message,
     )
 
-    read = read_module.read(out)
-    assert (read.task_id, read.self_collected, read.warnings) == (ENV, True, ())
-    assert read.task_kwargs == {"max_episode_steps": LIMIT}
+    dataset = read_dataset(out)
+    assert (dataset.task_id, dataset.self_collected, dataset.warnings) == (ENV, True, ())
+    assert dataset.task_kwargs == {"max_episode_steps": LIMIT}
     stays = ~fields["timeouts"]
     unit = (fields["actions"].astype(np.float64) - MIDDLE) / HALF_WIDTH
     columns = (fields["observations"], unit, fields["next_observations"], fields["rewards"])
     expected = np.column_stack([*columns, ~fields["terminals"]])[stays].astype(np.float32)
-    assert_array_equal(read.rows, expected)
-    assert read.lengths.tolist() == lengths[~is_cut].tolist()
+    assert_array_equal(dataset.rows, expected)
+    assert dataset.lengths.tolist() == lengths[~is_cut].tolist()
     returns = [own.sum(dtype=np.float64) for own in np.split(fields["rewards"], ends + 1)[:-1]]
-    np.testing.assert_allclose(read.returns, np.array(returns)[~is_cut], rtol=1e-6)
+    np.testing.assert_allclose(dataset.returns, np.array(returns)[~is_cut], rtol=1e-6)
 
 
 def test_expert_is_what_the_last_policy_does(run: Path, tmp_path: Path) -> None:
@@ -388,13 +389,13 @@ def test_replay_is_what_the_run_did(seed: int, run: Path, tmp_path: Path) -> Non
             assert fields["timeouts"][i] == (is_last and not terminal)
     returns = [row["return"] for row in table(run, "episodes") if row["seed"] == seed]
     for count in (len(rows), ended[2] + 1):  # one step of the episode after the third is none
-        whole = read_module.read(tmp_path / f"{count}.hdf5").returns
+        whole = read_dataset(tmp_path / f"{count}.hdf5").returns
         expected = returns if count == len(rows) else returns[:3]
         np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_runs_have_both_kinds_of_ends(run: Path) -> None:
-    """Or else the tests above show little."""
+    """Without both, the tests above would show little."""
     rows = replay_rows(run, OTHER)
     lengths = [row["length"] for row in table(run, "episodes") if row["seed"] == OTHER]
     assert LIMIT in lengths
@@ -467,8 +468,8 @@ def test_medium_is_nearest_to_a_third_of_the_way_up(
     fields = recorded(spoilt, "medium", N, out, "--seed", OTHER)
     stamps = attributes(out)
     assert stamps["td7.policy_steps"] == [step]
-    told = f"medium: the policy of step {step}, return {returns[step // 20]:.1f} (untrained "
-    assert stamps["td7.policies"] == f"{told}{returns[0]:.1f}, best {max(returns):.1f})"
+    message = f"medium: the policy of step {step}, return {returns[step // 20]:.1f} (untrained "
+    assert stamps["td7.policies"] == f"{message}{returns[0]:.1f}, best {max(returns):.1f})"
     assert stamps["td7.policies"] in capfd.readouterr().err.splitlines()
     policy = td7.load(kept(spoilt, step), OTHER)
     assert_same(fields, explored(policy, noise_of(spoilt), OTHER, FIRST_EPISODE, N))
@@ -575,7 +576,7 @@ def test_an_unfinished_run_is_stamped_with_the_steps_it_made(stopped: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "more", "told"),
+    ("kind", "rows", "more", "message"),
     [
         ("experts", "9", [], "unknown kind 'experts'; did you mean 'expert'? allowed: medium, "),
         ("medium-replay", "9", [], "unknown kind 'medium-replay'; did you mean 'medium-expert'?"),
@@ -601,9 +602,9 @@ def test_an_unfinished_run_is_stamped_with_the_steps_it_made(stopped: Path, tmp_
     ],
 )
 def test_bad_words_get_one_line(
-    kind: str, rows: str, more: list[str], told: str, only: Path, here: Path, failing: Says
+    kind: str, rows: str, more: list[str], message: str, only: Path, here: Path, failing: Says
 ) -> None:
-    assert told in failing(*words_of(only, kind, rows, *more))
+    assert message in failing(*words_of(only, kind, rows, *more))
     assert everything(here) == {}
 
 
@@ -611,8 +612,8 @@ def test_bad_words_get_one_line(
 def test_run_kind_and_rows_are_needed(missing: str, only: Path, here: Path, failing: Says) -> None:
     words = words_of(only, "expert", 9)
     place = words.index(missing)
-    told = failing(*words[:place], *words[place + 2 :])
-    assert f"the following arguments are required: {missing}" in told
+    message = failing(*words[:place], *words[place + 2 :])
+    assert f"the following arguments are required: {missing}" in message
     assert everything(here) == {}
 
 
@@ -633,32 +634,33 @@ def test_no_run(kind: str, here: Path, failing: Says) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"task": {}}', '{"task": {"id": 5}}'])
 def test_a_damaged_config(text: str, spoilt: Path, here: Path, failing: Says) -> None:
     (spoilt / "config.json").write_text(text)
-    told = failing(*words_of(spoilt, "expert", 9))
-    assert told.startswith(f"{spoilt / 'config.json'} ")
+    message = failing(*words_of(spoilt, "expert", 9))
+    assert message.startswith(f"{spoilt / 'config.json'} ")
     assert everything(here) == {}
 
 
 @pytest.mark.parametrize("kind", ["medium", "medium-expert"])
 def test_no_kept_policies(kind: str, spoilt: Path, here: Path, failing: Says) -> None:
     shutil.rmtree(spoilt / "policies")
-    told = f"{spoilt} kept no policies of its middle: train it with --keep-policies"
-    assert failing(*words_of(spoilt, kind, 9)) == told
+    message = f"{spoilt} kept no policies of its middle: train it with --keep-policies"
+    assert failing(*words_of(spoilt, kind, 9)) == message
     assert everything(here) == {}
     assert main(list(map(str, ["dataset", *words_of(spoilt, "expert", 9)]))) == 0
 
 
 def test_a_run_without_a_snapshot(spoilt: Path, here: Path, failing: Says) -> None:
     shutil.rmtree(spoilt / "snapshot")
-    told = f"{spoilt} has no snapshot, which holds its transitions"
-    assert failing(*words_of(spoilt, "replay", 9)) == told
+    message = f"{spoilt} has no snapshot, which holds its transitions"
+    assert failing(*words_of(spoilt, "replay", 9)) == message
     assert everything(here) == {}
     assert main(list(map(str, ["dataset", *words_of(spoilt, "expert", 9)]))) == 0
 
 
 def test_a_run_without_a_policy(spoilt: Path, here: Path, failing: Says) -> None:
     shutil.rmtree(spoilt / "policy")
-    told = failing(*words_of(spoilt, "expert", 9))
-    assert told == f"{spoilt} holds no policy: policy/policy.json comes with a run's first snapshot"
+    message = failing(*words_of(spoilt, "expert", 9))
+    reason = "policy/policy.json is written with a run's first snapshot"
+    assert message == f"{spoilt} holds no policy: {reason}"
     assert everything(here) == {}
 
 
@@ -694,21 +696,21 @@ def test_a_run_that_learned_from_data_has_no_replay_of_its_own(
 ) -> None:
     path = spoilt / "config.json"
     record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "dataset": {"source": "x.hdf5"}}))
-    told = failing(*words_of(spoilt, "replay", 5))
-    assert told == f"{spoilt} learned from given data and collected none"
+    path.write_text(json.dumps({**record, "dataset": dataset_fields("x.hdf5")}))
+    message = failing(*words_of(spoilt, "replay", 5))
+    assert message == f"{spoilt} learned from a dataset and collected no transitions"
     assert everything(here) == {}
 
 
-def test_a_full_disk_is_told_with_the_file(
+def test_the_error_of_a_full_disk_names_the_file(
     only: Path, here: Path, failing: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    told = failing(*words_of(only, "expert", 9, "--out", "some.hdf5"), status=1)
-    assert told == "[Errno 28] No space left on device: 'some.hdf5'"
+    message = failing(*words_of(only, "expert", 9, "--out", "some.hdf5"), status=1)
+    assert message == "[Errno 28] No space left on device: 'some.hdf5'"
     assert everything(here) == {}
 
 
@@ -719,15 +721,15 @@ def test_a_task_that_fails_is_status_1(tmp_path: Path, here: Path, failing: Says
     data = json.loads(path.read_text())
     data["task"]["task"]["kwargs"] = {"fault": "raise", "at": 3}
     path.write_text(json.dumps(data))
-    told = failing(*words_of(run, "expert", 9), status=1)
+    message = failing(*words_of(run, "expert", 9), status=1)
     where = f"seed {FIRST}, episode {FIRST_EPISODE}"
-    assert told == f"{where}: the environment raised ValueError: the motor is on fire"
+    assert message == f"{where}: the environment raised ValueError: the motor is on fire"
     assert everything(here) == {}
 
 
 def test_python_gets_the_same_errors(only: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"seed": None, "workers": 0, "report": lambda *_: None, "say": print}
-    for kind, rows, out, told in (
+    for kind, rows, out, message in (
         ("expret", 9, "a", "unknown kind 'expret'; did you mean 'expert'?"),
         ("expert", 1, "a", "rows=1 must be at least 2"),
         ("expert", 9, "a/b", f"{tmp_path / 'a'} is not a folder"),
@@ -735,7 +737,7 @@ def test_python_gets_the_same_errors(only: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError) as error:
             record(only, kind, rows, tmp_path / out, **given)
-        assert told in str(error.value)
+        assert message in str(error.value)
     assert everything(tmp_path) == {}
 
 
@@ -759,7 +761,7 @@ def test_info_as_json_is_the_summary(hopper: Path, only: Path, tmp_path: Path, s
     fields = recorded(only, "replay", N, own)
     for path in (hopper, own):
         found = json.loads(said("info", path, "--json"))
-        assert found == dataset_module.summary(read_module.read(path))
+        assert found == summary(read_dataset(path))
     assert found["task"] == ENV
     assert found["self_collected"]
     *ends, last = np.flatnonzero(fields["terminals"] | fields["timeouts"])
@@ -823,8 +825,8 @@ def test_info_of_bad_paths_gets_one_line(hopper: Path, here: Path, failing: Says
     whole = hopper.read_bytes()
     (here / "half.hdf5").write_bytes(whole[: len(whole) // 2])
     for more in ([], ["--json"]):
-        told = failing("info", "text.hdf", *more)
-        assert told.startswith(
+        message = failing("info", "text.hdf", *more)
+        assert message.startswith(
             "text.hdf is neither a file nor a local Minari dataset; did you mean"
         )
         assert failing("info", "text.hdf5", *more) == "text.hdf5 is not an HDF5 file"
@@ -855,10 +857,10 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (folder / f"toy_{name}-v2.hdf5").write_bytes(content)
     digest = sha256(CONTENT).hexdigest()
     for name in ("good", "wrong", "absent"):
-        dataset = fetching.Dataset(f"toy_{name}-v2.hdf5", len(CONTENT), digest)
-        monkeypatch.setitem(fetching.DATASETS, f"toy-{name}-v2", dataset)
+        file = RemoteFile(f"toy_{name}-v2.hdf5", len(CONTENT), digest)
+        monkeypatch.setitem(DATASETS, f"toy-{name}-v2", file)
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv(fetching.URL_VARIABLE, raising=False)
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
     handler = partial(Quiet, directory=tmp_path / "served")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -874,11 +876,11 @@ def names(folder: Path) -> list[str]:
 
 def test_fetch(url: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["dataset", "fetch", "toy-good-v2", "--url", f"{url}/", "--out", "a/b"]
-    for told in ("bytes from", "is there already"):
+    for message in ("bytes from", "exists already"):
         assert main(words) == 0
         out, err = capfd.readouterr()
         assert out == "a/b/toy_good-v2.hdf5\n"
-        assert told in err
+        assert message in err
         assert (here / "a" / "b" / "toy_good-v2.hdf5").read_bytes() == CONTENT
         assert names(here / "a" / "b") == ["toy_good-v2.hdf5"]
 
@@ -886,12 +888,14 @@ def test_fetch(url: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_fetch_by_the_environments_address(
     url: str, here: Path, monkeypatch: pytest.MonkeyPatch, said: Says
 ) -> None:
-    monkeypatch.setenv(fetching.URL_VARIABLE, url)
+    monkeypatch.setenv(URL_VARIABLE, url)
     assert said("fetch", "toy-good-v2") == "datasets/toy_good-v2.hdf5\n"
     assert (here / "datasets" / "toy_good-v2.hdf5").read_bytes() == CONTENT
 
 
-def test_fetch_replaces_only_if_told_to(url: str, here: Path, failing: Says, said: Says) -> None:
+def test_fetch_replaces_a_file_only_with_replace(
+    url: str, here: Path, failing: Says, said: Says
+) -> None:
     file = here / "toy_good-v2.hdf5"
     file.write_text("mine")
     words = ("fetch", "toy-good-v2", "--url", url, "--out", ".")
@@ -904,8 +908,8 @@ def test_fetch_replaces_only_if_told_to(url: str, here: Path, failing: Says, sai
 def test_what_cannot_be_fetched_is_status_1(
     url: str, here: Path, failing: Says, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = failing("fetch", "toy-absent-v2", "--url", url, status=1)
-    assert told.startswith(f"{url}/toy_absent-v2.hdf5: 404 ")
+    message = failing("fetch", "toy-absent-v2", "--url", url, status=1)
+    assert message.startswith(f"{url}/toy_absent-v2.hdf5: 404 ")
     assert main(["dataset", "fetch", "toy-wrong-v2", "--url", url]) == 1
     out, err = capfd.readouterr()
     assert out == ""
@@ -915,15 +919,15 @@ def test_what_cannot_be_fetched_is_status_1(
 
 
 def test_bad_words_to_fetch_get_one_line(url: str, here: Path, failing: Says) -> None:
-    told = failing("fetch", "toy-god-v2", "--url", url)
-    assert told.startswith("unknown dataset 'toy-god-v2'; did you mean 'toy-good-v2'? allowed: ")
-    assert "is not an address of datasets" in failing("fetch", "toy-good-v2", "--url", "ftp://a")
+    message = failing("fetch", "toy-god-v2", "--url", url)
+    assert message.startswith("unknown dataset 'toy-god-v2'; did you mean 'toy-good-v2'? allowed: ")
+    assert "is not an HTTP address" in failing("fetch", "toy-good-v2", "--url", "ftp://a")
     assert "required: ID" in failing("fetch")
     assert "unknown option '--urls'; did you mean '--url'?" in failing("fetch", "a", "--urls=b")
     assert everything(here) == {}
     (here / "file").write_text("")
-    told = failing("fetch", "toy-good-v2", "--url", url, "--out", "file")
-    assert told == "cannot write to file: File exists"
+    message = failing("fetch", "toy-good-v2", "--url", url, "--out", "file")
+    assert message == "cannot write to file: File exists"
     assert names(here) == ["file"]
 
 
@@ -931,7 +935,7 @@ def test_bad_words_to_fetch_get_one_line(url: str, here: Path, failing: Says) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "the following arguments are required: ACTION"),
         (["inf"], "unknown action 'inf'; did you mean 'info'? allowed: info, fetch, record"),
@@ -941,18 +945,18 @@ def test_bad_words_to_fetch_get_one_line(url: str, here: Path, failing: Says) ->
         (["--jsn"], "required: ACTION"),
     ],
 )
-def test_the_action_is_needed(words: list[str], told: str, here: Path, failing: Says) -> None:
-    assert told in failing(*words)
+def test_the_action_is_needed(words: list[str], message: str, here: Path, failing: Says) -> None:
+    assert message in failing(*words)
     assert everything(here) == {}
 
 
 def test_help(said: Says) -> None:
     assert said("--help").startswith("usage: td7 dataset")
-    for action, told in (
+    for action, message in (
         ("info", "--json"),
         ("fetch", "hopper-medium-v2, hopper-medium-replay-v2"),
         ("record", "expert: what its last policy does"),
     ):
         out = said(action, "--help")
         assert out.startswith(f"usage: td7 dataset {action}")
-        assert told in " ".join(out.split())
+        assert message in " ".join(out.split())

@@ -1,4 +1,4 @@
-"""Who is told of rows: TensorBoard's files and a caller's function hear what the tables say."""
+"""TensorBoard's event files and the caller's function receive the rows of the tables."""
 
 import os
 import signal
@@ -42,35 +42,35 @@ def test_they_are_the_tables(tmp_path: Path, checkpoints: str) -> None:
     settings = {**SMALL, "checkpoints": checkpoints}
     run = td7.train(**GIVEN, steps=120, set=settings, tensorboard=True, out=str(tmp_path / "run"))
     for seed in (0, 4):
-        told = scalars(run.path / "tensorboard" / f"seed-{seed}")
+        received = scalars(run.path / "tensorboard" / f"seed-{seed}")
         own = run.evaluations.query(f"seed == {seed}").groupby("step")
-        assert told["eval/mean_reward"] == pytest.approx(own["return"].mean().to_dict())
-        assert told["eval/mean_ep_length"] == pytest.approx(own["length"].mean().to_dict())
+        assert received["eval/mean_reward"] == pytest.approx(own["return"].mean().to_dict())
+        assert received["eval/mean_ep_length"] == pytest.approx(own["length"].mean().to_dict())
         episodes = run.episodes.query(f"seed == {seed}").set_index("step")
         rolling = episodes["return"].expanding().mean().to_dict()  # fewer than a hundred
-        assert told["rollout/ep_rew_mean"] == pytest.approx(rolling)
-        assert set(told["time/fps"]) == set(rolling)
-        assert min(told["time/fps"].values()) > 0
+        assert received["rollout/ep_rew_mean"] == pytest.approx(rolling)
+        assert set(received["time/fps"]) == set(rolling)
+        assert min(received["time/fps"].values()) > 0
         last = run.metrics.query(f"seed == {seed}").groupby("step").last()
         for name in ("critic_loss", "actor_loss", "value"):
-            assert told[f"train/{name}"] == pytest.approx(last[name].to_dict())
-        assert told["train/n_updates"] == last["update"].to_dict()
+            assert received[f"train/{name}"] == pytest.approx(last[name].to_dict())
+        assert received["train/n_updates"] == last["update"].to_dict()
     plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
     assert results(run.path) == results(plain.path)  # they change nothing
     assert not (plain.path / "tensorboard").exists()
 
 
-def test_a_run_that_goes_on_writes_on(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_its_event_files(tmp_path: Path) -> None:
     run = td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(tmp_path / "run"))
     td7.resume(run, steps=160, quiet=True)
-    told = scalars(run.path / "tensorboard" / "seed-0")
+    received = scalars(run.path / "tensorboard" / "seed-0")
     own = run.evaluations.query("seed == 0").groupby("step")["return"].mean().to_dict()
-    assert told["eval/mean_reward"] == pytest.approx(own)
-    assert set(told["rollout/ep_rew_mean"]) == set(run.episodes.query("seed == 0")["step"])
+    assert received["eval/mean_reward"] == pytest.approx(own)
+    assert set(received["rollout/ep_rew_mean"]) == set(run.episodes.query("seed == 0")["step"])
 
 
-def test_what_is_past_a_snapshot_is_hidden(tmp_path: Path) -> None:
-    """By hand: a process came to step 60, the next goes on from 20."""
+def test_values_after_the_snapshot_are_hidden(tmp_path: Path) -> None:
+    """By hand: a process reached step 60, the next one resumes from step 20."""
     columns = ("seed", "step", "episode", "return", "length")
     first = EventFiles(tmp_path, {3: 0})
     for step, value in ((20, 1.0), (40, 2.0), (60, 3.0)):
@@ -86,15 +86,17 @@ def test_what_is_past_a_snapshot_is_hidden(tmp_path: Path) -> None:
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("td7.runs.listeners.find_spec", lambda _: None)
     out = tmp_path / "run"
-    with pytest.raises(InputError, match=r"need its package: pip install 'td7\[tensorboard\]'"):
+    with pytest.raises(
+        InputError, match=r"need the tensorboard package: pip install 'td7\[tensorboard\]'"
+    ):
         td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(out))
     assert not out.exists()
 
 
-class Heard(list[tuple[str, dict[str, float]]]):
-    """A listener that keeps what it is told, and does something at a step's evaluation.
+class Recorder(list[tuple[str, dict[str, float]]]):
+    """A listener that keeps all rows; at the evaluation of step `at` it raises or sends SIGTERM.
 
-    It is empty at first, and so false.
+    An empty list is false, so it also shows that listeners are compared with None.
     """
 
     def __init__(self, at: int = -1, fault: BaseException | None = None) -> None:
@@ -110,24 +112,25 @@ class Heard(list[tuple[str, dict[str, float]]]):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self, run: td7.Run) -> None:
-        """Every row of the tables, once."""
+        """Compare with the tables: every row once."""
         for name in ("evaluations", "episodes", "metrics"):
-            found, told = (
+            found, received = (
                 getattr(run, name),
                 pd.DataFrame([r for table, r in self if table == name]),
             )
             by = [*found.columns[:3]]
             pd.testing.assert_frame_equal(
-                told.sort_values(by, ignore_index=True), found.sort_values(by, ignore_index=True)
+                received.sort_values(by, ignore_index=True),
+                found.sort_values(by, ignore_index=True),
             )
 
 
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])
-def test_a_listener_hears_the_tables(tmp_path: Path, checkpoints: str) -> None:
+def test_a_listener_receives_the_rows_of_the_tables(tmp_path: Path, checkpoints: str) -> None:
     settings = {**SMALL, "checkpoints": checkpoints}
-    heard = Heard()
-    run = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "run"), listener=heard)
-    heard.check(run)
+    recorder = Recorder()
+    run = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "run"), listener=recorder)
+    recorder.check(run)
     plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
     assert results(run.path) == results(plain.path)
 
@@ -146,22 +149,22 @@ FAULTS = [
 def test_what_a_listener_raises_ends_the_run(
     tmp_path: Path, at: int, fault: BaseException, checkpoints: str
 ) -> None:
-    """It comes out as it is, the listener is left alone from then on, and nothing is lost."""
+    """The exception is unchanged, the listener gets no more calls, and no row is lost."""
     settings, path = {**SMALL, "checkpoints": checkpoints}, tmp_path / "run"
-    heard = Heard(at, fault)
+    recorder = Recorder(at, fault)
     with pytest.raises(type(fault)) as caught:
-        td7.train(**GIVEN, steps=120, set=settings, out=str(path), listener=heard)
+        td7.train(**GIVEN, steps=120, set=settings, out=str(path), listener=recorder)
     assert caught.value is fault
-    assert heard[-1][0] == "evaluations"
-    assert heard[-1][1]["step"] == at
+    assert recorder[-1][0] == "evaluations"
+    assert recorder[-1][1]["step"] == at
     assert not (path / "error.txt").exists()
     run = td7.resume(path, quiet=True)
     plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
     assert results(run.path) == results(plain.path)
 
 
-def test_who_insists_on_stopping_in_a_listener_gets_no_snapshot(tmp_path: Path) -> None:
-    """Asked once, a run would save; what hangs is interrupted by asking twice."""
+def test_a_second_signal_in_a_listener_stops_without_a_snapshot(tmp_path: Path) -> None:
+    """After the first signal a run saves; the second one interrupts a listener that hangs."""
     path = tmp_path / "run"
 
     def hang(table: str, rows: list[dict[str, float]]) -> None:
@@ -175,11 +178,9 @@ def test_who_insists_on_stopping_in_a_listener_gets_no_snapshot(tmp_path: Path) 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])
-def test_a_run_that_is_stopped_tells_all_rows(
-    tmp_path: Path, checkpoints: str, workers: int
-) -> None:
+def test_a_stopped_run_passes_all_rows_on(tmp_path: Path, checkpoints: str, workers: int) -> None:
     settings, path = {**SMALL, "checkpoints": checkpoints}, tmp_path / "run"
-    first, second = Heard(at=40), Heard()
+    first, second = Recorder(at=40), Recorder()
     given = {**GIVEN, "metrics_every": 1, "workers": workers}
     with pytest.raises(td7.Stopped):
         td7.train(**given, steps=120, set=settings, out=str(path), listener=first)
@@ -188,16 +189,20 @@ def test_a_run_that_is_stopped_tells_all_rows(
     first.check(run)
 
 
-def test_an_environments_fault_hides_no_rows(tmp_path: Path) -> None:
-    """What is saved before it is told, too."""
-    heard, path, cold = Heard(), tmp_path / "run", tmp_path / "cold"
+def test_a_failing_environment_hides_no_rows(tmp_path: Path) -> None:
+    """Rows saved before the failure reach the listener."""
+    recorder, path, cold = Recorder(), tmp_path / "run", tmp_path / "cold"
     cold.touch()
     given = {**GIVEN, "env_kwargs": {"fault": str(cold)}, "metrics_every": 1}
     with pytest.raises(RunError, match="motor is cold"):
         td7.train(
-            **given, steps=400, set={**SMALL, "checkpoints": "none"}, out=str(path), listener=heard
+            **given,
+            steps=400,
+            set={**SMALL, "checkpoints": "none"},
+            out=str(path),
+            listener=recorder,
         )
-    heard.check(td7.Run(path))
+    recorder.check(td7.Run(path))
 
 
 def test_a_listener_is_a_function(tmp_path: Path) -> None:
@@ -207,8 +212,8 @@ def test_a_listener_is_a_function(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_run_that_was_ended_early_is_evaluated_as_it_was(tmp_path: Path) -> None:
-    """Its last evaluation again, of a seed that is ahead of the others, too; kept ones likewise."""
+def test_a_run_that_a_listener_stopped_is_evaluated_as_it_was(tmp_path: Path) -> None:
+    """Its last evaluation is repeated, also of a seed that is ahead of the others or was kept."""
     path = tmp_path / "run"
 
     def enough(table: str, rows: list[dict[str, Any]]) -> None:
@@ -231,5 +236,7 @@ def test_a_run_that_was_ended_early_is_evaluated_as_it_was(tmp_path: Path) -> No
     assert now.tolist() == kept.tolist()  # it was stopped at once
     again = td7.evaluate(path, seed=ahead, episodes=3)["return"]
     assert again.tolist() == found.query(f"seed == {ahead} and step == 80")["return"].tolist()
-    with pytest.raises(InputError, match=f"has no policy of seed {behind}, which did not come so"):
+    with pytest.raises(
+        InputError, match=f"has no policy of seed {behind}, which was stopped before that step"
+    ):
         td7.evaluate(path / "policies" / "80", seed=behind)

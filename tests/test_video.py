@@ -112,7 +112,7 @@ def test_frames_of_any_size(
             "film.mp4",
             "toys:Drawn-v0: its render() raised ValueError: the pencil is broken",
         ),
-        ("small", "film.mp4", "ffmpeg cannot go on with the video: All images "),
+        ("small", "film.mp4", "ffmpeg cannot continue the video: All images "),
     ],
 )
 def test_a_fault_while_filming_spares_the_older_film(

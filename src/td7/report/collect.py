@@ -1,0 +1,121 @@
+"""Run folders, study folders, and folders of either → results."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from td7.datasets.download import DATASETS
+from td7.errors import InputError, one_line
+from td7.report.pool import pool, pooling_order
+from td7.report.read import read_run
+from td7.report.result import Result, seed_list, study_or_empty
+from td7.report.videos import with_videos
+from td7.studies.folder import StudyRequest, read_failures, read_request
+from td7.studies.rows import Study
+
+
+class Folders(NamedTuple):
+    runs: list[Path]
+    studies: list[Path]
+
+
+def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
+    """One result per row and place, in the paper's order, and a note per problem."""
+    results: list[Result] = []
+    notes: list[str] = []
+    for folder in folders:
+        runs, studies = _find(folder)
+        for path in runs:
+            try:
+                results.append(read_run(path))
+            except (InputError, ValueError) as error:
+                notes.append(f"{path} left out: {one_line(error)}")
+        for path in studies:
+            notes += _missing_runs(path, results)
+    results, pool_notes = pool(sorted(results, key=pooling_order))
+    results, video_notes = with_videos(results)
+    results = _number_unlisted(results)
+    notes += [*pool_notes, *video_notes]
+    notes += [f"{result.name}: {note}" for result in results for note in result.notes]
+    if not any(result.curves for result in results):
+        reason = f": {notes[0]}" if notes else ""
+        raise InputError(f"{', '.join(map(str, folders))}: no run has an evaluation yet{reason}")
+    return results, notes
+
+
+def _find(folder: Path) -> Folders:
+    """The run and study folders in a folder, by name; a run folder is not searched further."""
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist")
+    folders = Folders([], [])
+    for path, names, files in os.walk(folder):
+        names.sort()
+        if "config.json" in files:
+            names.clear()
+            folders.runs.append(Path(path))
+        elif "study.json" in files:
+            folders.studies.append(Path(path))
+    if not folders.runs and not folders.studies:
+        raise InputError(f"{folder} holds no runs: neither it nor a folder in it has a config.json")
+    return folders
+
+
+def _number_unlisted(results: Sequence[Result]) -> list[Result]:
+    """Number the labels that are not among their study's rows, from 0 in each study."""
+    unlisted: dict[str, list[str]] = {}
+    for result in results:
+        labels = unlisted.setdefault(result.study, [])
+        if result.label not in (*labels, *study_or_empty(result.study).rows):
+            labels.append(result.label)
+    return [
+        replace(r, unlisted=unlisted[r.study].index(r.label)) if r.label in unlisted[r.study] else r
+        for r in results
+    ]
+
+
+# -- study folders -------------------------------------------------------------------------------
+
+
+def _missing_runs(out: Path, results: Sequence[Result]) -> list[str]:
+    """A note per run of a study that failed, has not started or is shorter than requested."""
+    request = read_request(out)
+    if request is None:
+        return []
+    notes = [
+        f"{request.name}: {name} failed: {error}" for name, error in read_failures(out).items()
+    ]
+    started = {(r.label, r.requested): r for r in results if out in r.folder.parents}
+    study = study_or_empty(request.name)
+    for label, row in study.rows.items():
+        if request.rows and label not in request.rows:
+            continue
+        for name in _requested(request, study):
+            result = started.get((row.label, name))
+            if result is None:
+                notes.append(f"{request.name}: {label} on {name}: not started")
+            else:
+                notes += _shortfall(request, study, result)
+    return notes
+
+
+def _requested(request: StudyRequest, study: Study) -> list[str]:
+    """The tasks' ids or the datasets' names that a study folder was made for."""
+    names = request.tasks or study.datasets or study.tasks
+    may_be_files = study.datasets and request.tasks
+    return [Path(n).stem if may_be_files and n not in DATASETS else n for n in names]
+
+
+def _shortfall(request: StudyRequest, study: Study, result: Result) -> list[str]:
+    """The steps and seeds that a run does not have and its config.json does not mention."""
+    notes = []
+    steps = request.steps or study.steps
+    if result.finished and result.steps < steps:
+        count = f"{result.steps:,} of the {steps:,} {study.step_unit} requested"
+        notes.append(f"{result.name}: {count}")
+    configured = {*result.seeds, *result.config["seeds"]}
+    missing = sorted(set(request.options.seeds) - configured)
+    if missing:
+        notes.append(f"{result.name}: {seed_list(missing)} missing")
+    return notes

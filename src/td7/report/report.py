@@ -1,0 +1,64 @@
+"""A report: results, their tables, and notes on what is missing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from td7.report.collect import collect
+from td7.report.result import Result, machine_name
+from td7.report.tables.table import Table
+from td7.report.tables.views import make_tables
+
+
+@dataclass(frozen=True)
+class Report:
+    results: tuple[Result, ...]
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]  # a line per thing that is missing, incomplete, failed or left out
+
+    @property
+    def studies(self) -> dict[str, list[Result]]:
+        return by_study(self.results)
+
+    @property
+    def summary(self) -> str:
+        """The number of runs and seeds, and their time, in one line."""
+        finished = sum(result.finished for result in self.results)
+        seconds = sum(result.seconds or 0.0 for result in self.results)
+        time = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
+        runs = _count(len(self.results), "run")
+        seeds = _count(sum(len(result.seeds) for result in self.results), "seed")
+        return f"{runs} ({finished} finished) with {seeds} in all, {time} of wall-clock time."
+
+    @property
+    def machines(self) -> list[str]:
+        """A line per machine and set of versions."""
+        kinds = Counter((machine_name(r.config), _versions(r)) for r in self.results)
+        return [
+            f"{_count(count, 'run')} on {machine}: {versions}"
+            for (machine, versions), count in kinds.items()
+        ]
+
+
+def read_report(folders: Sequence[Path]) -> Report:
+    """The report of run folders, study folders, and folders of either."""
+    results, notes = collect(folders)
+    tables, table_notes = make_tables(by_study(results))
+    return Report(tuple(results), tuple(tables), tuple(dict.fromkeys([*notes, *table_notes])))
+
+
+def by_study(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """In the order of the results, which is that of `td7 list studies`."""
+    names = dict.fromkeys(result.study for result in results)
+    return {name: [r for r in results if r.study == name] for name in names}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _versions(result: Result) -> str:
+    versions = result.config.get("versions", {})
+    texts = [f"{name} {number}" for name, number in sorted(versions.items())]
+    return ", ".join(texts) or "unknown versions"

@@ -1,0 +1,109 @@
+"""What a loop is built from."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from td7.algorithms import algorithm
+from td7.algorithms.learner import Learner
+from td7.datasets.dataset import Dataset
+from td7.engine.engine import Engine
+from td7.engine.replay import Replay
+from td7.rollouts.pool import Executor, make_executor
+from td7.runs.folder import RunFolder
+from td7.runs.listeners import Listener
+from td7.runs.snapshots import Snapshots
+from td7.training.config import RunConfig
+from td7.training.member import Member
+from td7.training.progress import Progress
+from td7.training.timing import Clock
+from td7.types import AnyFloat, RowLayout, TaskSpec
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """A run and the way it is carried out. Only `config` decides the result."""
+
+    config: RunConfig
+    spec: TaskSpec
+    path: Path  # the run folder
+    progress: Progress
+    dataset: Dataset | None = None  # None: the run collects its own data
+    workers: int = 0  # processes that play episodes; 0: the learner's own process does
+    snapshot_every: float = 0.0  # minutes; 0: only when stopped and at the end
+    tensorboard: bool = False
+    listener: Listener | None = None
+    can_interrupt: bool = True  # a second signal ends the run without a snapshot
+
+
+@dataclass
+class RunParts:
+    """What a loop in one process works with."""
+
+    clock: Clock
+    folder: RunFolder
+    snapshots: Snapshots
+    learner: Learner
+    replay: Replay
+    engine: Engine
+    executor: Executor
+    members: list[Member]
+    checkpoints: list[AnyFloat]  # each member's flat policy weights
+    resources: ExitStack  # closes the folder, the executor and what a loop adds
+
+
+def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
+    """The parts of a run at its first step; its episodes are played by so many workers."""
+    config, progress = setup.config, setup.progress
+    clock = Clock()
+    with clock.phase("setup"), ExitStack() as resources:
+        folder = RunFolder(setup.path, scored=config.is_scored)
+        resources.callback(folder.close)
+        learner, replay = _learner_and_replay(setup)
+        engine = Engine(
+            learner,
+            replay,
+            config.hyperparameters.batch_size,
+            config.seeds,
+            config.engine,
+            warn=progress.warn,
+            say=progress.say,
+        )
+        folder.add_metrics(engine.metrics)
+        executor = make_executor(config.task, learner.policy_network, workers, progress.warn)
+        resources.callback(executor.close)
+        return RunParts(
+            clock=clock,
+            folder=folder,
+            snapshots=Snapshots(setup.path / "snapshot", progress.warn),
+            learner=learner,
+            replay=replay,
+            engine=engine,
+            executor=executor,
+            members=[Member(seed) for seed in config.seeds],
+            # The initial policies are the first checkpoints.
+            checkpoints=list(learner.policies().to("cpu", copy=True).numpy()),
+            resources=resources.pop_all(),
+        )
+
+
+def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
+    """On the run's device; a replay of a dataset is full from the start."""
+    config, spec, dataset = setup.config, setup.spec, setup.dataset
+    device, dtype = torch.device(config.device), getattr(torch, config.precision)
+    build = algorithm(config.algorithm).learner
+    learner = build(config.hyperparameters, spec, config.seeds, device, dtype)
+    replay = Replay(
+        RowLayout(spec.state_dim, spec.action_dim),
+        config.replay_rows,
+        len(config.seeds),
+        device,
+        dtype,
+        rows_on_host=config.replay_device != config.device,
+        shared=dataset is not None,
+    )
+    if dataset is not None:
+        replay.fill(learner.prepare_rows(dataset.rows, dataset.layout))
+    return learner, replay

@@ -1,0 +1,117 @@
+"""What a snapshot holds of a run, and how a run is restored from it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from td7.rollouts.episodes import EvaluationTask
+from td7.runs.folder import Keep
+from td7.runs.record import versions
+from td7.runs.snapshots import Snapshot
+from td7.training.config import RunConfig, check_same
+from td7.training.member import Member
+from td7.training.parts import RunParts
+
+
+def state_tensors(parts: RunParts) -> dict[str, Tensor]:
+    """Every tensor that decides how the run continues, but for the replay's rows, by name."""
+    tensors = _stacked_tensors(parts)
+    for m, member in enumerate(parts.members):
+        tensors[f"checkpoint.{member.seed}"] = torch.from_numpy(parts.checkpoints[m])
+        priorities = parts.replay.leaves[m, : parts.replay.size(m)]
+        tensors[f"replay.priorities.{member.seed}"] = priorities
+        tensors[f"replay.max_priority.{member.seed}"] = parts.replay.max_priority[m]
+    return tensors
+
+
+def policy_tensors(evaluations: Sequence[EvaluationTask]) -> dict[str, Tensor]:
+    """The policies of evaluations that have no result yet."""
+    return {
+        f"pending_evaluation.{i}": torch.from_numpy(task.policy)
+        for i, task in enumerate(evaluations)
+    }
+
+
+def state_record(
+    config: RunConfig, parts: RunParts, evaluations: Sequence[EvaluationTask]
+) -> dict[str, Any]:
+    """Everything else that a snapshot holds, for its members.json."""
+    return {
+        "config": config.to_json(),
+        "versions": versions(),
+        "seeds": list(config.seeds),
+        "members": [member.to_json() for member in parts.members],
+        "updates": parts.engine.updates,
+        "rows_added": parts.replay.added,
+        "pending_evaluations": [
+            {"seed": t.seed, "step": t.step, "episodes": t.episodes} for t in evaluations
+        ],
+        "table_rows": parts.folder.counts(),
+        "seconds": parts.clock.seconds,
+        "times": parts.clock.times,
+    }
+
+
+def check_record(config: RunConfig, saved: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+    """Refuse a snapshot of another config; warn of other versions of the software."""
+    check_same(config.to_json(), saved["config"])
+    for name, version in versions().items():
+        before = saved["versions"].get(name, version)  # older snapshots lack some versions
+        if before != version:
+            what = "td7's source" if name == "source" else name
+            warn(
+                f"this run began with {what} {before} and continues with {version}; its results "
+                "may differ in the last bits"
+            )
+
+
+def restore_state(parts: RunParts, snapshot: Snapshot) -> None:
+    """Members, checkpoints, replay, learner and engine as they were."""
+    saved, tensors = snapshot.members, snapshot.tensors
+    parts.members[:] = [Member.from_json(member) for member in saved["members"]]
+    for m, member in enumerate(parts.members):
+        parts.checkpoints[m] = tensors[f"checkpoint.{member.seed}"].numpy()
+        parts.replay.restore(
+            m,
+            parts.snapshots.rows(snapshot, member.seed),
+            saved["rows_added"][m],
+            tensors[f"replay.priorities.{member.seed}"],
+            tensors[f"replay.max_priority.{member.seed}"],
+        )
+    for name, tensor in _stacked_tensors(parts).items():
+        tensor.copy_(tensors[name])
+    parts.engine.restore(saved["updates"])
+
+
+def restore_outputs(parts: RunParts, snapshot: Snapshot) -> None:
+    """Tables and clock as they were, after `restore_state`; evaluations are submitted again."""
+    saved = snapshot.members
+    parts.folder.cut_back(_rows_to_keep(parts.members, saved), saved["table_rows"])
+    parts.clock.restore(saved["seconds"], saved["times"])
+    for i, task in enumerate(saved["pending_evaluations"]):
+        policy = snapshot.tensors[f"pending_evaluation.{i}"].numpy()
+        parts.executor.submit(EvaluationTask(**task, policy=policy))
+
+
+def _stacked_tensors(parts: RunParts) -> dict[str, Tensor]:
+    """Tensors [S, ...] that are filled in place on resume."""
+    states = {"learner": parts.learner.state(), "engine": parts.engine.state()}
+    return {
+        f"{part}.{name}": tensor for part, state in states.items() for name, tensor in state.items()
+    }
+
+
+def _rows_to_keep(members: Sequence[Member], saved: Mapping[str, Any]) -> dict[str, Keep]:
+    """Which rows of each table are older than the snapshot; their order in the file is open."""
+    by_seed = {member.seed: member for member in members}
+    updates = dict(zip(saved["seeds"], saved["updates"], strict=True))
+    pending = {(task["seed"], task["step"]) for task in saved["pending_evaluations"]}
+    return {
+        "evaluations": lambda seed, step, _: (
+            step < by_seed[seed].next_evaluation and (seed, step) not in pending
+        ),
+        "episodes": lambda seed, step, _: step <= by_seed[seed].steps,
+        "metrics": lambda seed, _, update: update <= updates[seed],
+    }

@@ -1,0 +1,79 @@
+"""The HTML page."""
+
+import math
+import re
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from fake_runs import pair, write_run
+from td7.report.chart_data import chart_data
+from td7.report.html import page
+from td7.report.report import read_report
+from td7.report.videos import LARGEST_VIDEO
+
+
+def test_the_page_loads_nothing_from_elsewhere(report_folder: Path) -> None:
+    page = (report_folder / "report.html").read_text()
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//|@import|url\(", page)
+    assert not re.findall(r"\{\{\w+\}\}", page)
+    assert 'lang="en"' in page
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'(?:aria-labelledby="|href="#)([^"]*)"', page):
+        assert target in ids
+
+
+def test_long_labels_are_wrapped(tmp_path: Path) -> None:
+    """Otherwise they push the other columns out of the window."""
+    changed = {"batch_size": 16, "random_steps": 300, "hidden_dim": 16}
+    for name, own in (("td7", {}), ("changed", changed)):
+        write_run(tmp_path / name, pair(1000), changed=own)
+    report = read_report([tmp_path])
+    made = page(report)
+    label = "TD7, batch_size=16, random_steps=300, hidden_dim=16"
+    assert f'<th scope="row" class="words long">{label}</th>' in made
+    assert f'<td class="words long">{label}</td>' in made  # of every run
+    assert '<th scope="row" class="words">TD7</th>' in made
+
+
+def test_videos_are_embedded_in_the_page(tmp_path: Path) -> None:
+    """Those that are too large are noted instead."""
+    run = write_run(tmp_path / "run", pair(1000))
+    (run / "policy.mp4").write_bytes(b"film")
+    (run / "policy.gif").write_bytes(b"GIF")
+    (run / ".film.tmp.mp4").write_bytes(b"being filmed")
+    (run / "large.mp4").write_bytes(bytes(LARGEST_VIDEO + 1))
+    report = read_report([tmp_path])
+    made = page(report)
+    assert re.findall(r'<(video|img) [^>]*src="(data:[^"]*)"', made) == [
+        ("img", f"data:image/gif;base64,{b64encode(b'GIF').decode()}"),
+        ("video", f"data:video/mp4;base64,{b64encode(b'film').decode()}"),
+    ]
+    note = "large.mp4 is not on the page: 4,000,001 bytes, the limit is 4,000,000"
+    assert f"online: TD7 on Ant-v4: {note}" in report.notes
+
+
+def test_the_videos_of_a_page_have_a_limit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("td7.report.videos.ALL_VIDEOS", 5)
+    for name in ("a", "b"):
+        run = write_run(tmp_path / name, pair(1000), variant=f"design/{name}")
+        (run / "policy.mp4").write_bytes(b"1234")
+    report = read_report([tmp_path])
+    assert [len(result.videos) for result in report.results] == [1, 0]
+    assert any("design: b on Ant-v4: policy.mp4 is not on the page" in n for n in report.notes)
+
+
+def test_the_page_has_the_value_estimates_of_every_seed(tmp_path: Path) -> None:
+    """They start at the first evaluation where all seeds have one."""
+    values = {0: [math.nan, 400.0, 900.0], 1: [7.0, 400.0, 1100.0]}
+    write_run(tmp_path / "run", pair(3000), values=values)
+    report = read_report([tmp_path])
+    (study,) = chart_data(report)["studies"]
+    (estimates,) = study["estimates"]
+    assert estimates["steps"] == (500_000, 1_000_000)
+    assert estimates["values"] == [[400, 900], [400, 1100]]
+    assert (estimates["seeds"], estimates["quantity"]) == ((0, 1), "value estimate")
