@@ -25,8 +25,8 @@ assert toys  # registers the tasks
 
 def request(steps: int = 60, **options: Any) -> StudyRequest:
     """A request for one row on one task, with two seeds unless `options` has others."""
-    given = TrainOptions(**{"seeds": (0, 1), **options})
-    return StudyRequest("design", ("TD3",), ("toys:Point-v0",), steps, given)
+    shared = TrainOptions(**{"seeds": (0, 1), **options})
+    return StudyRequest("design", ("TD3",), ("toys:Point-v0",), steps, shared)
 
 
 @pytest.mark.parametrize(

@@ -281,8 +281,8 @@ def test_a_run_gets_the_options_of_the_study(
         "name": "12",
         "note": 'a "q" = [é',
     }
-    given = [f"{name}={json.dumps(value)}" for name, value in kwargs.items()]
-    more = ("--tasks", "toys:Configurable-v0", "--env-kwargs", *given)
+    words = [f"{name}={json.dumps(value)}" for name, value in kwargs.items()]
+    more = ("--tasks", "toys:Configurable-v0", "--env-kwargs", *words)
     more += ("--keep-policies", "20", "--snapshot-every", "0")
     command = study_command(tmp_path / "out", *more, rows=("TD3",))
     assert main(command) == 0
