@@ -13,7 +13,7 @@ from td7.configs import build_config
 from td7.networks.description import Layout
 from td7.networks.stacked import unflatten
 from td7.studies.rows import variant
-from test_studies import CPU, DISTINCT, TASK, TINY, settings_of
+from test_rows import CPU, DISTINCT, TASK, TINY, settings_of
 from variants_reference import PlainAgent
 
 UPDATES = 65  # three target copies

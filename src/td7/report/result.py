@@ -146,7 +146,7 @@ def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
     """A dataset's name and origin, as recorded, else from the file's name."""
     if dataset.d4rl:
         return dataset.d4rl, D4RL
-    source, path = dataset.source, Path(dataset.source)
+    path = Path(dataset.source)
     if dataset.self_collected:
         return path.stem, SELF_COLLECTED
     for name, published in DATASETS.items():

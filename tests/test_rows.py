@@ -61,14 +61,14 @@ def settings_of(name: str) -> dict[str, Any]:
 
 
 def _key(name: str) -> tuple[Any, ...]:
-    """What a learner can see of a row; the sizes of replays and the loop's choices it cannot."""
+    """What distinguishes a row for the learner: not the replay's size nor the loop's choices."""
     of_loop = {"checkpoints", "test_policy", "assessments_end_early", "replay_capacity"}
     of_loop |= {"early_assessment_episodes", "late_assessment_episodes", "criterion_reset_weight"}
     settings = {k: v for k, v in settings_of(name).items() if k not in of_loop}
     return variant(name).algorithm, *sorted(settings.items())
 
 
-# A row for each learner that there is.
+# One row per distinct learner.
 DISTINCT = list({_key(name): name for name in reversed(NAMES)}.values())
 
 
@@ -104,13 +104,13 @@ def test_the_offline_study_is_of_all_the_papers_data() -> None:
     assert list(STUDIES["offline"].datasets) == names == list(DATASETS)
 
 
-def test_a_row_of_the_offline_study_needs_data() -> None:
+def test_a_row_of_the_offline_study_needs_a_dataset() -> None:
     with pytest.raises(InputError, match="offline/TD7 learns from a dataset: give --dataset"):
         td7.train(variant="offline/TD7", env="toys:Point-v0")
 
 
 def test_the_extrapolation_study_has_each_row_with_both_buffers() -> None:
-    """The paper prints no table of it: its six figures, each with two replays."""
+    """The paper has six figures of it, each with two replays, and no table."""
     rows = STUDIES["extrapolation"].rows
     labels = {label.rpartition(", ")[0] for label in rows}
     assert len(labels) == 6
@@ -125,8 +125,8 @@ def _config(row: Row) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
-    """Field by field; the reference is the study's plain row of the same algorithm."""
+def test_a_row_changes_only_what_it_declares(name: str) -> None:
+    """Every field is compared with the study's row of the same algorithm without changes."""
     row, study = variant(name), STUDIES[name.partition("/")[0]]
     common = {k: v for k, v in row.settings.items() if k not in row.changes}
     reference = build_config(algorithm(row.algorithm).config, common)
@@ -136,7 +136,7 @@ def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
         for f in dataclasses.fields(config)
         if getattr(config, f.name) != getattr(reference, f.name)
     }
-    # The full-sized buffer is the default all the same.
+    # These values are the defaults, although their rows name them.
     usual = {"replay_capacity"} if row.settings.get("replay_capacity") == 1_000_000 else set()
     usual |= {"encoder_loss_weight"} if row.label == "End-to-end, 1" else set()
     usual |= {"late_assessment_episodes"} if "20 episodes" in row.label else set()
@@ -187,16 +187,16 @@ def build(
     learner = chosen.learner(config, TASK, seeds, device, torch.float64)
     if name in STUDIES["offline"].names():
         replay = Replay(LAYOUT, 150, len(seeds), device, torch.float64, shared=True)
-        replay.fill(learner.prepare_rows(made_up(0), LAYOUT))
+        replay.fill(learner.prepare_rows(random_rows(0), LAYOUT))
     else:
         replay = Replay(LAYOUT, 200, len(seeds), device, torch.float64)
         for m, seed in enumerate(seeds):
-            replay.append(m, made_up(seed))
+            replay.append(m, random_rows(seed))
     # A failure to compile is only a warning in a run; these tests fail on it.
     return Engine(learner, replay, config.batch_size, seeds, mode, warn=pytest.fail)
 
 
-def made_up(seed: int) -> Float32:
+def random_rows(seed: int) -> Float32:
     rows = np.random.default_rng(seed).standard_normal((150, LAYOUT.width)).astype(np.float32)
     actions = rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim]
     actions.clip(-1, 1, out=actions)
@@ -393,7 +393,7 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("options", "message"),
     [
         ({"variant": "design/s"}, "unknown row of design 's'; did you mean \"s'\"?"),
         ({"variant": "desing/s'"}, "unknown study 'desing'; did you mean 'design'?"),
@@ -409,18 +409,18 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
         ({"set": {"actor_inputs": "zs,zs"}}, "actor_inputs takes distinct words such as a,b"),
     ],
 )
-def test_a_wrong_variant_is_one_line(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_wrong_variant_is_one_line(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         td7.train(env="toys:Point-v0", out=str(tmp_path / "run"), **options)
-    assert reason in str(raised.value)
+    assert message in str(raised.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "studies"]) == 0
-    said = capsys.readouterr().out
+    listing = capsys.readouterr().out
     for name, study in STUDIES.items():
-        assert name in said
+        assert name in listing
         assert main(["list", "studies", name]) == 0
         rows = capsys.readouterr().out
         assert all(f"  {label}  " in rows for label in study.rows)
