@@ -34,7 +34,7 @@ STEPS = 90
 
 
 def train(path: Path, **options: Any) -> td7.Run:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "env": "toys:Point-v0",
         "steps": STEPS,
         "evaluate_every": 25,
@@ -43,9 +43,8 @@ def train(path: Path, **options: Any) -> td7.Run:
         "set": NONE,
         "seeds": "0-1",
         "quiet": True,
-        **options,
     }
-    return td7.train(out=str(path), **given)
+    return td7.train(out=str(path), **{**defaults, **options})
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +52,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("lockstep") / "run").path
 
 
-def plainly(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
-    """The protocol as a loop of its own: act, step, store, update. (state, ends of episodes)"""
+def plain_loop(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
+    """The protocol as a plain loop, for comparison: the learner's state, the ends of episodes."""
     config = build_config(TD7Config, NONE)
     environment = make(Task("toys:Point-v0"))
     spec = environment.spec
@@ -75,9 +74,9 @@ def plainly(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[
         if is_random:
             action = random.uniform(-1.0, 1.0, spec.action_dim).astype(np.float32)
         else:
-            given = torch.from_numpy(state.astype(np.float32)).double()
+            observed = torch.from_numpy(state.astype(np.float32)).double()
             noise = torch.from_numpy(random.standard_normal(spec.action_dim).astype(np.float32))
-            chosen = learner.explore(given.view(1, 1, -1), noise.double().view(1, 1, -1))
+            chosen = learner.explore(observed.view(1, 1, -1), noise.double().view(1, 1, -1))
             action = chosen.flatten().float().numpy()
         next_state, reward, terminated, truncated = environment.step(action)
         row = np.concatenate([state, action, next_state, [reward, 1.0 - terminated]])
@@ -93,24 +92,24 @@ def plainly(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[
     return learner.state(), ends
 
 
-def test_it_is_the_plain_loop(tmp_path: Path) -> None:
-    """Weights, moments, targets, clip bounds and episodes of both seeds, beside the plain loop."""
+def test_a_run_equals_a_plain_loop(tmp_path: Path) -> None:
+    """Both seeds have the plain loop's weights, moments, targets, clip bounds and episodes."""
     run = train(tmp_path / "run", precision="float64")
     saved = load_file(newest(run.path) / "state.safetensors")
     episodes = run.episodes
     for m, seed in enumerate((0, 1)):
-        state, ends = plainly(seed, STEPS)
-        found = episodes[episodes["seed"] == seed]
-        assert list(found["step"]) == [step for step, _ in ends]
-        assert np.allclose(found["return"], [total for _, total in ends], rtol=1e-9)
+        state, ends = plain_loop(seed, STEPS)
+        own = episodes[episodes["seed"] == seed]
+        assert list(own["step"]) == [step for step, _ in ends]
+        assert np.allclose(own["return"], [total for _, total in ends], rtol=1e-9)
         assert state["critic.steps"].item() > 40
         for name, tensor in state.items():
             expected = saved[f"learner.{name}"][m]
             assert torch.allclose(tensor[0], expected, rtol=1e-6, atol=1e-9), name
 
 
-def test_members_of_other_phases_are_as_if_alone(tmp_path: Path) -> None:
-    """Seeds end their random phase at other steps, so that every other update is of other ones."""
+def test_members_in_different_phases_train_as_if_alone(tmp_path: Path) -> None:
+    """The seeds' random phases end an odd number of steps apart, so actor updates alternate."""
     options = {"precision": "float64", "threads": 1}
     both = train(tmp_path / "both", seeds="0,8", **options)
     metrics = both.metrics
@@ -119,12 +118,12 @@ def test_members_of_other_phases_are_as_if_alone(tmp_path: Path) -> None:
     for seed in (0, 8):
         alone = train(tmp_path / f"{seed}", seeds=str(seed), **options)
         expected = alone.metrics.to_numpy()
-        found = metrics[metrics["seed"] == seed].to_numpy()
-        assert np.allclose(found, expected, rtol=1e-9, atol=1e-11)
+        own = metrics[metrics["seed"] == seed].to_numpy()
+        assert np.allclose(own, expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("workers", "spins"), [("1", False), ("2", True), ("4", False)])
-def test_processes_change_nothing(
+def test_results_do_not_depend_on_workers(
     tmp_path: Path, finished: Path, workers: str, spins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
@@ -165,15 +164,15 @@ def test_spinning_steppers_give_a_shared_core_away() -> None:
 
 
 @pytest.mark.parametrize("steps", [17, 52, 89])
-def test_extended_in_the_middle_of_an_episode(
+def test_a_run_extended_in_the_middle_of_an_episode_is_one_that_was_longer(
     tmp_path: Path, finished: Path, steps: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exploring, one seed training, near the end: the episode's actions are played again."""
+    """While exploring, with one seed training, and near the end; actions are taken again."""
     run = train(tmp_path / "run", steps=steps)
     td7.resume(run.path, steps=STEPS, quiet=True)
     assert differences(contents(run.path), contents(finished)) == []
-    told = f"nothing is trained: all {steps} steps are random, as random_steps=30\n"
-    assert capsys.readouterr().err == (told if steps <= 30 else "")
+    warning = f"nothing is trained: all {steps} steps are random, as random_steps=30\n"
+    assert capsys.readouterr().err == (warning if steps <= 30 else "")
 
 
 def test_a_replay_smaller_than_an_episode(tmp_path: Path) -> None:
@@ -184,8 +183,8 @@ def test_a_replay_smaller_than_an_episode(tmp_path: Path) -> None:
     assert differences(contents(half.path), contents(whole.path)) == []
 
 
-def test_the_policy_that_is_evaluated_is_the_current_one(finished: Path) -> None:
-    """The last evaluation can be played again from the saved policies."""
+def test_evaluations_use_the_current_policy(finished: Path) -> None:
+    """The saved policies repeat the last evaluation exactly."""
     run = train(finished.parent / "round", steps=75)
     again = td7.evaluate(run.path, episodes=2)
     last = run.evaluations[run.evaluations["step"] == 75]
@@ -194,7 +193,7 @@ def test_the_policy_that_is_evaluated_is_the_current_one(finished: Path) -> None
     assert dict(steps) == {0: 4, 25: 4, 50: 4, 75: 4}
 
 
-def test_an_environment_that_does_not_repeat_itself_is_said(
+def test_an_environment_that_does_not_repeat_itself_gets_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = train(tmp_path / "run", steps=52)
@@ -207,8 +206,8 @@ def test_an_environment_that_does_not_repeat_itself_is_said(
 
         patch.setattr(toys.Point, "step", drifting)
         td7.resume(run.path, steps=60, quiet=True)
-    said = capsys.readouterr().err
-    assert "led to another state; the run continues, but not exactly" in said
+    warning = capsys.readouterr().err
+    assert "led to another state; the run continues, but not exactly" in warning
 
 
 @pytest.mark.parametrize(("workers", "spins"), [("0", False), ("3", False), ("3", True)])

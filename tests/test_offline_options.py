@@ -11,6 +11,7 @@ from rich.console import Console
 
 import td7
 from folders import words
+from interrupted_runs import refused
 from offline_runs import BOUNDS, POINT, TINY, Fields, point_fields, save, train
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import main
@@ -23,7 +24,6 @@ from td7.runs.folder import EVALUATIONS
 from td7.training.hardware import WORTH_COMPILING, check_memory
 from td7.training.resolve import read_dataset, run_config, train_options
 from td7.types import RowLayout, Task
-from test_resume import refused
 
 
 @pytest.fixture(scope="module")

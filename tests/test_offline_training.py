@@ -16,6 +16,7 @@ from torch import Tensor
 
 import td7
 from folders import contents, differences, newest, results
+from interrupted_runs import Runner, change_both, check_kills, files, refused, train_words
 from offline_runs import BOUNDS, CPU, POINT, STEPS, TINY, Fields, point_fields, save, train
 from td7.algorithms import ALGORITHMS, algorithm
 from td7.algorithms.learner import Learner
@@ -31,7 +32,6 @@ from td7.rollouts.registration import describe, make
 from td7.runs.policies import kept_policies
 from td7.training.resolve import read_dataset
 from td7.types import RowLayout, Task
-from test_resume import Runner, change_both, check_kills, files, refused, train_words
 
 # What the paper changes for datasets; the other algorithms are made for them.
 CHANGED: Mapping[str, Mapping[str, Any]] = {"td7": {"cloning_weight": 0.1, "checkpoints": "none"}}

@@ -240,7 +240,7 @@ class MultiprocessTraining:
             process.send(setup.dataset)
 
     def _wait_until_ready(self) -> tuple[str, ...]:
-        """The names of the metrics, which are the same in all processes."""
+        """Return the names of the metrics, which are the same in all processes."""
         metrics: dict[str, tuple[str, ...]] = {}
         while len(metrics) < len(self._processes):
             for process, report in self._reports():
@@ -282,7 +282,7 @@ class MultiprocessTraining:
 
     @contextmanager
     def _fault_on_write_error(self) -> Iterator[None]:
-        """What the owner cannot write ends the run; the processes have it too, and save it."""
+        """What the owner cannot write ends the run; the processes save the same rows."""
         try:
             yield
         except OSError as error:
@@ -307,7 +307,7 @@ class MultiprocessTraining:
                 self.folder.tables[report.table].append(report.rows)
 
     def _reports(self) -> Iterator[tuple[SeedProcess, Report]]:
-        """What the processes report now; messages are shown, and ends noted, on the way."""
+        """Yield what the processes report now, after messages are shown and ends are noted."""
         by_connection = {process.worker.connection: process for process in self._running()}
         for connection in wait(list(by_connection), timeout=POLL_SECONDS):
             process = by_connection[connection]  # type: ignore[index]  # only connections are waited for

@@ -55,7 +55,7 @@ class RunParts:
 
 
 def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
-    """The parts of a run at its first step; its episodes are played by so many workers."""
+    """Build the parts of a run at its first step; `workers` processes play its episodes."""
     config, progress = setup.config, setup.progress
     clock = Clock()
     with clock.phase("setup"), ExitStack() as resources:
@@ -90,7 +90,7 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
 
 
 def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
-    """On the run's device; a replay of a dataset is full from the start."""
+    """Build both on the run's device; a replay of a dataset is full from the start."""
     config, spec, dataset = setup.config, setup.spec, setup.dataset
     device, dtype = torch.device(config.device), getattr(torch, config.precision)
     build = algorithm(config.algorithm).learner

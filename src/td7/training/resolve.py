@@ -52,8 +52,8 @@ def train_options(values: Mapping[str, Any]) -> TrainOptions:
 def read_dataset(source: str, task: Task) -> Dataset:
     """The dataset to learn from, with actions in [-1, 1] by the task's bounds.
 
-    A task without an id is the one that the data name, with the arguments that it had for them and
-    the given ones.
+    A task without an id is the one that the data name: its arguments are those that it had for
+    the data, updated with the task's own.
     """
 
     def read_as(spec: TaskSpec) -> Dataset:

@@ -143,7 +143,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
 
 
 def run_to_end(setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = False) -> None:
-    """Train a run to its last step; `record` is what its config.json holds."""
+    """Train a run to its last step; `record` holds its config.json."""
     config, path, progress = setup.config, setup.path, setup.progress
     with ListenerErrorsAsRaised(), closing(progress), _torch_settings(config.threads):
         try:
@@ -168,7 +168,7 @@ def run_to_end(setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = Fa
 
 
 class ListenerErrorsAsRaised:
-    """A context that takes the exceptions of the user's listener out of their wrapper."""
+    """A context from which exceptions of the user's listener come out without their wrapper."""
 
     def __enter__(self) -> None:
         pass
@@ -234,7 +234,7 @@ def _check_listener(listener: object) -> None:
 
 
 def _resumed_options(record: Mapping[str, Any], changes: ResumeOptions) -> TrainOptions:
-    """How the run is carried out: as before, but for what is given now."""
+    """How the run is carried out: as before, except for the options given on resume."""
     before = {name: record[name] for name in RESUMED_OPTIONS if name in record}
     now = {"workers": changes.workers, "snapshot_every": changes.snapshot_every}
     changed = {name: value for name, value in now.items() if value is not None}
@@ -244,13 +244,13 @@ def _resumed_options(record: Mapping[str, Any], changes: ResumeOptions) -> Train
 def _check_settings(config: RunConfig, settings: Any) -> None:
     """Refuse hyperparameters that differ from the run's."""
     values = asdict(config.hyperparameters)
-    if given := settings_of(settings):
-        changed = build_config(type(config.hyperparameters), {**values, **given})
+    if expected := settings_of(settings):
+        changed = build_config(type(config.hyperparameters), {**values, **expected})
         check_same(asdict(changed), values)
 
 
 def _is_finished_for_good(path: Path, config: RunConfig) -> bool:
-    """Whether the run is finished, and its snapshots are gone, so that it cannot be extended."""
+    """Whether the run is finished and has no snapshots any more; refuse more steps then."""
     finished = finished_steps(path)
     if finished is None or has_snapshot(path):
         return False

@@ -1,0 +1,172 @@
+"""Runs of `td7` in processes that are killed, stopped and resumed, and edits of their files."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import toys
+from folders import SMALL, TABLES, contents, differences, newest, words
+from td7.cli.main import main
+from td7.files import write_json
+
+assert toys  # registers the tasks
+STEPS = 100
+TIMEOUT = 60.0  # seconds that anything may take on a busy machine
+
+# Processes that start quickly because they are forked from one that has loaded PyTorch.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    [
+        *("torch._dynamo", "pandas", "matplotlib.figure", "pytest", "interrupted_runs"),
+        *("td7.training.start", "td7.report.curves", "td7.studies.run"),
+    ]
+)
+
+
+def run_td7(arguments: Sequence[str], output: Path, disk: float) -> None:
+    """Run the command line in a process of its own; an fsync takes `disk` seconds more."""
+    os.setpgid(0, 0)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    if disk:
+        sync = os.fsync
+
+        def slow(descriptor: int) -> None:
+            time.sleep(disk)
+            sync(descriptor)
+
+        os.fsync = slow  # type: ignore[assignment]
+    raise SystemExit(main(arguments))
+
+
+class Runner:
+    """Starts `td7` on one run folder, again and again."""
+
+    def __init__(
+        self, folder: Path, algorithm: str = "td7", options: Sequence[str] = (), **settings: object
+    ) -> None:
+        self.path = folder / "run"
+        self._train = [*train_words(self.path, algorithm, **settings), *options]
+        self._output = folder / "output"
+        self.processes: list[BaseProcess] = []
+
+    def start(self, *options: str, disk: float = 0.0) -> BaseProcess:
+        """`td7 train`, or `td7 resume` where the folder holds a run."""
+        has_begun = (self.path / "config.json").exists()
+        command = ["resume", str(self.path)] if has_begun else self._train
+        arguments = ([*command, "--quiet", *options], self._output, disk)
+        process = PROCESSES.Process(target=run_td7, args=arguments)
+        process.start()
+        self.processes.append(process)
+        return process
+
+    def finish(self, *options: str) -> None:
+        assert ended(self.start(*options)) == 0, self.output()
+
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def snapshots(self) -> list[str]:
+        return folder_names(self.path / "snapshot")
+
+    def newest_number(self) -> int:
+        """The newest snapshot's number, or 0."""
+        return max([int(name) for name in self.snapshots() if name.isdigit()], default=0)
+
+    def rows(self) -> int:
+        """The number of lines in all tables, which shows how far the run is."""
+        tables = [self.path / name for name in TABLES]
+        return sum(len(t.read_bytes().splitlines()) for t in tables if t.exists())
+
+
+def train_words(path: Path, algorithm: str = "td7", **settings: object) -> list[str]:
+    what = ["--env", "toys:Point-v0", "--steps", str(STEPS), "--seeds", "0-1", "--out", str(path)]
+    often = ["--evaluate-every", "25", "--evaluation-episodes", "2", "--metrics-every", "20"]
+    return ["train", algorithm, *what, *often, "--set", *words(settings or SMALL)]
+
+
+def folder_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def ended(process: BaseProcess) -> int | None:
+    process.join(TIMEOUT)
+    return process.exitcode
+
+
+def wait_until(condition: Callable[[], object], process: BaseProcess) -> bool:
+    """Return whether the condition came true before the process ended."""
+    deadline = time.monotonic() + TIMEOUT
+    while process.is_alive():
+        if condition():
+            return True
+        assert time.monotonic() < deadline, (
+            "the condition did not come true, and the process did not end"
+        )
+        time.sleep(0.0005)
+    return False
+
+
+def check_kills(runner: Runner, uninterrupted: dict[str, Any], most_workers: int) -> None:
+    """Kill a run at random moments and resume it until it is finished, then compare."""
+    random = np.random.default_rng(0)
+    kills = 0
+    process = runner.start("--snapshot-every", "0.002")
+    for _ in range(6):
+        # The run gets some rows further, and then a moment.
+        begin, further = runner.rows(), random.integers(1, 8)
+        if not wait_until(lambda b=begin, f=further: runner.rows() >= b + f, process):  # type: ignore[misc]
+            break
+        process.join(random.uniform(0.0, 0.1))
+        process.kill()
+        if ended(process) == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        kills += 1
+        workers = str(random.integers(most_workers + 1))
+        process = runner.start("--snapshot-every", "0.002", "--workers", workers)
+    assert ended(process) == 0, runner.output()
+    assert kills >= 2
+    assert differences(contents(runner.path), uninterrupted) == []
+
+
+def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the line that a command prints when it refuses its input."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("td7: ")
+    return line
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    config = json.loads((path / "config.json").read_text())
+    change(config)
+    (path / "config.json").write_text(json.dumps(config))
+
+
+def change_both(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a run's config in its snapshot as well, as if it had been so from the beginning."""
+    edit(path, change)
+    snapshot = newest(path)
+    members = json.loads((snapshot / "members.json").read_text())
+    change(members["config"])
+    manifest = json.loads((snapshot / "manifest.json").read_text())
+    digest = write_json(snapshot / "members.json", members)
+    manifest["files"][f"{snapshot.name}/members.json"] = digest._asdict()
+    write_json(snapshot / "manifest.json", manifest)
