@@ -1,4 +1,4 @@
-"""docs/internals.md: its algorithm trains and resumes."""
+"""docs/architecture.md: its recipes run, and what it names exists."""
 
 import importlib
 import json
@@ -28,12 +28,15 @@ from td7.networks.numpy_actor import Actor
 from td7.networks.stacked import apply, unflatten
 from td7.report.report import read_report
 from td7.rollouts.registration import describe
+from td7.studies.rows import STUDIES
 from td7.types import RowLayout, Task
+from test_layers import LAYERS
 from test_structure import ROOT
 
 assert toys  # registers the tasks
-PAGE = (ROOT / "docs" / "internals.md").read_text()
-MODULE, SCRIPT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+ABSOLUTE_TD7, SCRIPT, STUDY = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+MODULE = (ROOT / "docs" / "examples" / "ddpg.py").read_text()
 CPU = torch.device("cpu")
 SPEC = describe(Task("toys:Point-v0"))
 NETWORKS = ("critic", "actor", "target_critic", "target_actor")
@@ -42,7 +45,7 @@ NETWORKS = ("critic", "actor", "target_critic", "target_actor")
 @pytest.fixture(scope="module")
 def ddpg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The page's module, imported as a user imports it, and removed afterwards."""
-    folder = tmp_path_factory.mktemp("internals")
+    folder = tmp_path_factory.mktemp("architecture")
     (folder / "ddpg.py").write_text(MODULE)
     sys.path.insert(0, str(folder))
     try:
@@ -128,11 +131,11 @@ def test_the_example_trains_and_resumes(
     """The page's script on a toy with two seeds: 300 steps and 60 more equal 360 at once."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(compile(script(checkpoints, 300, "run"), "internals.md", "exec"), names)
+    exec(compile(script(checkpoints, 300, "run"), "architecture.md", "exec"), names)
     assert names["run"].config["engine"] == "eager"
     assert names["run"].metrics["update"].max() >= 200
     td7.resume("run", steps=360, quiet=True)
-    exec(compile(script(checkpoints, 360, "longer"), "internals.md", "exec"), {})
+    exec(compile(script(checkpoints, 360, "longer"), "architecture.md", "exec"), {})
     assert differences(contents(Path("run")), contents(Path("longer"))) == []
     action, _ = td7.load("run", seed=1).predict([0.3, -0.2])
     assert action.shape == (2,)
@@ -141,7 +144,10 @@ def test_the_example_trains_and_resumes(
 def script(checkpoints: str, steps: int, out: str) -> str:
     """The page's script at a small size."""
     small = f'"random_steps": 40, "hidden_dim": 16, "checkpoints": "{checkpoints}"'
-    options = f'steps={steps}, evaluate_every=100, metrics_every=20, quiet=True, out="{out}"'
+    options = (
+        f"steps={steps}, seeds=(0, 1), evaluate_every=100, metrics_every=20, quiet=True, "
+        f'out="{out}"'
+    )
     code: str = SCRIPT
     for pattern, words in (
         ("InvertedPendulum-v5", "toys:Point-v0"),
@@ -205,3 +211,69 @@ def test_a_report_names_the_examples_changes_if_the_module_is_imported(
     monkeypatch.delitem(ALGORITHMS, "ddpg")
     (result,) = read_report([folder]).results
     assert result.label == "DDPG"
+
+
+def run_recipe(code: str, algorithms: set[str]) -> dict[str, Any]:
+    """Execute a recipe that registers these algorithms."""
+    names: dict[str, Any] = {}
+    exec(compile(code, "architecture.md", "exec"), names)
+    assert algorithms <= set(ALGORITHMS)
+    return names
+
+
+SMALL = {
+    **{"hidden_dim": 8, "embedding_dim": 8, "batch_size": 8},
+    **{"random_steps": 30, "target_every": 20},
+}
+RUN: dict[str, Any] = {
+    **{"env": "toys:Point-v0", "steps": 90, "evaluate_every": 90, "evaluation_episodes": 1},
+    **{"metrics_every": 1, "quiet": True, "set": SMALL},
+}
+
+
+def test_a_subclass_changes_one_loss_of_td7(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """|e| and e^2 have another first value, from the same weights and the same batch."""
+    monkeypatch.setitem(ALGORITHMS, "td7-l1", ALGORITHMS["td7"])  # removed after the test
+    run_recipe(ABSOLUTE_TD7, {"td7-l1"})
+    first = {
+        name: td7.train(name, out=str(tmp_path / name), **RUN).metrics.iloc[0]
+        for name in ("td7", "td7-l1")
+    }
+    assert first["td7"]["critic_loss"] == first["td7-l1"]["critic_loss"]
+    assert 0 < first["td7"]["encoder_loss"] != first["td7-l1"]["encoder_loss"] > 0
+
+
+def test_a_study_is_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recipe's study is planned, and one of its rows trains and is reported by its label."""
+    study = run_recipe(STUDY, set())["DISCOUNT"]
+    monkeypatch.setitem(STUDIES, study.name, study)
+    assert main(["study", "discount", "--dry-run", "--out", str(tmp_path / "study")]) == 0
+    assert "0.97" in capsys.readouterr().out
+    run = td7.train(variant="discount/0.97", out=str(tmp_path / "run"), **RUN)
+    assert run.config["hyperparameters"]["discount"] == 0.97
+    (result,) = read_report([run.path]).results
+    assert (result.study, result.label) == ("discount", "0.97")
+
+
+def test_the_page_is_a_map_of_the_tree() -> None:
+    """Its table of layers is the tests'; every file and every folder that it names exists."""
+    (table, _) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert table.strip() == LAYERS.strip()
+    lines = PAGE.splitlines()
+    assert len(lines) <= 250
+    assert max(map(len, lines)) <= 100
+    folder = ROOT / "src" / "td7"
+    for paragraph in PAGE.partition("## One training step")[0].split("\n\n"):
+        here = folder
+        if match := re.match(r"\*\*(\w+)/\*\*", paragraph):
+            here = folder / match[1]
+        for name in re.findall(r"`([\w/]+\.py)`", paragraph):
+            assert any((place / name).exists() for place in (here, folder, ROOT)), name
+        for name in re.findall(r"`(\w+)/`", paragraph):
+            assert (here / name).is_dir(), name
+    for name in re.findall(r"`((?:algorithms|runs|tests|studies)/[\w/]+\.py)`", PAGE):
+        assert (folder / name).exists() or (ROOT / name).exists(), name
