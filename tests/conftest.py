@@ -1,7 +1,12 @@
-"""One thread a process: products are tiny here, and more threads only fight over the cores."""
+"""One thread per process: products are small here, and more threads compete for the cores.
+
+Fixtures that tests of several commands share are below.
+"""
 
 import os
+import shutil
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +14,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-# Subprocesses of the tests: the same, and they find `toys`.
+# The subprocesses of tests use one thread as well, and find `toys`.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -21,7 +26,7 @@ pytest_plugins = ["mini_report"]  # fixtures of the tests of reports
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the compiler sees of an update is run; no code is generated, which takes long."""
+    """Run what the compiler sees of an update, without generating code, which takes long."""
     torch.compiler.reset()
     trace = partial(torch.compile, fullgraph=True, dynamic=False, backend="aot_eager")
     monkeypatch.setattr("td7.engine.compiling.compile_whole", trace)
@@ -33,3 +38,52 @@ def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "minari"
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
     return root
+
+
+@pytest.fixture
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, which is empty."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of seeds 0 and 3 that ended in the random phase, so its checkpoints are the first."""
+    from commands import ENV, TINY
+    from folders import SMALL, words
+    from td7.cli.main import main
+
+    path = tmp_path_factory.mktemp("finished") / "run"
+    options = [*ENV, *TINY, "--seeds", "0,3", "--out", str(path), "--set", *words(SMALL)]
+    assert main(["train", *options]) == 0
+    return path
+
+
+@pytest.fixture
+def run_copy(tmp_path: Path, finished_run: Path) -> Path:
+    """A copy of the finished run, which a test may change."""
+    path = tmp_path / "run"
+    shutil.copytree(finished_run, path)
+    return path
+
+
+@pytest.fixture
+def failing_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function that runs a command that must fail, and returns its message without `td7: `."""
+    from td7.cli.main import main
+
+    def run(*arguments: str | Path, status: int = 2) -> str:
+        capfd.readouterr()
+        assert main([str(argument) for argument in arguments]) == status
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.endswith("\n")
+        (line,) = err.splitlines()
+        assert line.startswith("td7: ")
+        assert len(line) > len("td7: ") + 10
+        return line.removeprefix("td7: ")
+
+    return run

@@ -17,9 +17,8 @@ from td7.cli.main import main
 from td7.datasets.hdf5 import write_hdf5
 from td7.report.figures import split_rows
 from td7.report.style import FORMATS
-from td7.studies import folder as folder_module
-from td7.studies import local as local_module
-from td7.studies.folder import PlannedRun
+from td7.studies.folder import PlannedRun, log_path
+from td7.studies.local import run_command
 from td7.studies.rows import STUDIES, Row
 
 assert toys  # registers the tasks
@@ -154,14 +153,14 @@ def test_every_study_has_a_miniature() -> None:
     assert set(MINIATURES) == set(STUDIES)
 
 
-class Here:
-    """A run of a study, made by its command in this process; it has ended once it has begun."""
+class FinishedProcess:
+    """Makes a run of a study by its command, in this process; `poll` finds it finished."""
 
     def __init__(self, run: PlannedRun, log_folder: Path, cores: set[int]) -> None:
         del cores
-        log = folder_module.log_of(run, log_folder).open("a")
+        log = log_path(run, log_folder).open("a")
         with log, redirect_stdout(log), redirect_stderr(log):
-            self.returncode = main(local_module.words(run))
+            self.returncode = main(run_command(run))
 
     def poll(self) -> int:
         return self.returncode
@@ -171,7 +170,7 @@ class Here:
 def test_a_miniature(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting a process takes longer than the run: only one study, and the slow tests, do it."""
     if study != "online":
-        monkeypatch.setattr(local_module, "start_process", Here)
+        monkeypatch.setattr("td7.studies.local.start_process", FinishedProcess)
     rows = MINIATURES[study].rows
     run(study, rows, tmp_path)
     check(study, rows, tmp_path / "report")

@@ -15,7 +15,7 @@ from interrupted_runs import refused
 from offline_runs import BOUNDS, POINT, TINY, Fields, point_fields, save, train
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import main
-from td7.cli.terminal import summary
+from td7.cli.terminal import evaluation_table
 from td7.datasets.hdf5 import write_hdf5
 from td7.engine.replay import required_bytes
 from td7.errors import InputError
@@ -232,7 +232,7 @@ def test_only_tasks_with_reference_returns_have_scores(task: str, score: str | N
     columns = ["seed", "step", "episode", "return"]
     rows = [(0, 0, 0, 0.0), (0, 5, 0, 1607.0138475)]
     written = io.StringIO()
-    table = summary(pd.DataFrame(rows, columns=columns), scored=task)
+    table = evaluation_table(pd.DataFrame(rows, columns=columns), scored_task=task)
     Console(width=140, file=written).print(table)
     text = written.getvalue()
     assert ("D4RL score" in text) == (score is not None)

@@ -167,7 +167,8 @@ def test_a_run_stopped_by_a_signal_resumes_exactly(
     os.killpg(process.pid, signum)  # to workers as well, as from a terminal or `timeout`
     assert ended(process) == 128 + signum
     (line,) = runner.output().splitlines()
-    assert line == f"td7: stopped by {signum.name}; `td7 resume {runner.path}` goes on exactly"
+    command = f"td7 resume {runner.path}"
+    assert line == f"td7: stopped by {signum.name}; continue it exactly with `{command}`"
     assert "000001" in runner.snapshots()
     members = json.loads((newest(runner.path) / "members.json").read_text())
     # In the middle of the run; with workers, either seed may be ahead of the other.
@@ -195,7 +196,7 @@ def test_the_installed_command_stops_and_resumes(
     first, second, third = err.splitlines()
     assert first.startswith("td7 on toys:Point-v0")
     assert second.startswith("stopping: writing a snapshot")
-    assert third == f"td7: stopped by SIGINT; `td7 resume {path}` goes on exactly"
+    assert third == f"td7: stopped by SIGINT; continue it exactly with `td7 resume {path}`"
     assert out == ""
     assert main(["resume", str(path)]) == 0
     assert "mean return of an evaluation" in capsys.readouterr().out

@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 import td7
-from td7.cli import main as main_module
-from td7.cli.main import main
+from td7.cli.main import build_parser, main
 from td7.datasets.download import DATASETS
 from td7.statistics import Sample
 
@@ -164,7 +163,7 @@ def test_commands_of_the_readme_parse(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(commands) == 18
     for _, name, *words in commands:
         if name == "train":
-            parser, _ = main_module._parser([name, *words])
+            parser, _ = build_parser([name, *words])
             parser.parse_args([name, *words])  # main would train
             continue
         if name == "study":

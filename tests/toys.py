@@ -143,3 +143,13 @@ class Drawn(Point):
 
 
 gymnasium.register("Drawn-v0", entry_point="toys:Drawn", max_episode_steps=20)
+
+
+class Configurable(Point):
+    """The point, which takes any keyword arguments and ignores them."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+
+gymnasium.register("Configurable-v0", entry_point="toys:Configurable", max_episode_steps=20)

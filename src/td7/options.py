@@ -1,10 +1,13 @@
-"""Every option of `td7 train` and `td7 study`, declared once, as data."""
+"""Every option of `td7 train` and `td7 study`, declared once, as data.
+
+Words of the command line become options in `options_from`, options become words in `to_words`.
+"""
 
 import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -12,140 +15,232 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from td7.configs import as_words, check_fields, parse, setting
+from td7.configs import as_words, check_fields, parse, parse_settings, setting
 from td7.errors import InputError, one_of, unknown
 from td7.types import Task
 
 DEVICES = ("auto", "cpu", "cuda")
-MOST_SEEDS = 1_000  # more is a slip of the finger
+BACKENDS = ("local", "ray")
+MOST_SEEDS = 1_000  # more are probably a typing error
 MOST_STEPS = 10**12  # likewise
 LARGEST_SEED = 2**63 - 1
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Every option of `td7 train` and every argument of `td7.train`."""
+    """Every option of `td7 train` and every argument of `td7.train`.
 
-    algorithm: str = setting("", "which algorithm; `td7 list algorithms`", group="What")
-    variant: str = setting("", "a row of a study, STUDY/LABEL; `td7 list studies`", group="What")
+    Fields of type Any accept words as well as Python values and hold what `_READERS` made of them.
+    """
+
+    algorithm: str = setting("", "algorithm to train; see `td7 list algorithms`", group="What")
+    variant: str = setting(
+        "", "row of a study to train, as STUDY/LABEL; see `td7 list studies`", group="What"
+    )
     env: str = setting(
-        "", "Gymnasium id of the task; `td7 list tasks` (of a dataset: its own)", group="What"
+        "",
+        "Gymnasium id of the task; see `td7 list tasks` (default with --dataset: the dataset's)",
+        group="What",
     )
     env_kwargs: Any = setting(
-        (), "what the task is made with, e.g. max_episode_steps=200", group="What"
+        (),
+        "keyword arguments of the task, e.g. max_episode_steps=200; values are read as JSON where "
+        "possible, otherwise as text",
+        group="What",
     )
     dataset: str = setting(
         "",
-        "learn from data instead of collecting it: a D4RL file, a Minari id or folder",
+        "dataset to learn from, instead of collecting data: a D4RL file, a Minari id or folder",
         group="What",
     )
     steps: int = setting(
         1_000_000,
-        "environment steps, a seed; with --dataset, updates",
+        "environment steps per seed; with --dataset, updates per seed",
         group="What",
         at_least=1,
         at_most=MOST_STEPS,
     )
-    seeds: Any = setting("0", "e.g. 0-9 or 0,3,7; they are trained side by side", group="What")
+    seeds: Any = setting("0", "seeds to train side by side, e.g. 0-9 or 0,3,7", group="What")
     set: Any = setting(
-        (), "hyperparameters, e.g. batch_size=128; `td7 train --help` lists them", group="What"
+        (),
+        "hyperparameters, e.g. batch_size=128; see `td7 train ALGORITHM --help`",
+        group="What",
     )
     evaluate_every: int = setting(
         5_000, "steps (or updates) between evaluations", group="Evaluation", at_least=1
     )
-    evaluation_episodes: int = setting(10, "episodes an evaluation", group="Evaluation", at_least=1)
+    evaluation_episodes: int = setting(
+        10, "episodes per evaluation", group="Evaluation", at_least=1
+    )
     metrics_every: int = setting(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1
     )
     keep_policies: int = setting(
         0,
-        "steps (or updates) between evaluated policies that are kept, a multiple of "
-        "--evaluate-every; 0: only the last are",
+        "steps (or updates) between evaluated policies to keep, a multiple of --evaluate-every; "
+        "0 keeps only the last policies",
         group="Output",
         at_least=0,
     )
     out: str = setting("", "run folder (default: runs/ALGORITHM-TASK-TIME)", group="Output")
     snapshot_every: float = setting(
         5.0,
-        "minutes between snapshots to resume from; 0: only when stopped and at the end",
+        "minutes between snapshots for resuming; 0 saves only when the run stops or ends",
         group="Output",
         at_least=0,
     )
     tensorboard: bool = setting(
-        False, "also write event files for TensorBoard, to RUN/tensorboard", group="Output"
+        False, "also write TensorBoard event files to RUN/tensorboard", group="Output"
     )
-    quiet: bool = setting(False, "say nothing but warnings", group="Output")
+    quiet: bool = setting(False, "print only warnings", group="Output")
     device: str = setting(
-        "auto", "auto, cpu or cuda (auto: cuda if there is one)", group="Hardware"
+        "auto", "auto, cpu or cuda (auto: cuda if available, otherwise cpu)", group="Hardware"
     )
     replay_device: str = setting(
         "auto",
-        "where transitions are kept: auto (with the learner), or cpu to save a GPU's memory",
+        "where transitions are stored: auto (on the learner's device), or cpu to save GPU memory",
         group="Hardware",
     )
     workers: str = setting(
         "auto",
-        "processes that play episodes; 0: none, they are played between updates "
-        "(auto: none on a cpu; on cuda one a seed and five to evaluate, as cores allow)",
+        "processes that play episodes; 0 plays them in the learner's process, between updates "
+        "(auto: 0 on a cpu; on cuda one per seed and five for evaluation, as cores allow)",
         group="Hardware",
     )
     processes: str = setting(
         "auto",
-        "on a cpu, processes that the seeds are divided among; part of the result's last digits "
-        "(auto: one a seed, up to five a core, from 50_000 updates on; else 1)",
+        "on a cpu, learner processes that share the seeds; affects the last digits of results "
+        "(auto: from 50_000 updates on one per seed, at most five per core; otherwise 1)",
         group="Hardware",
     )
     threads: str = setting(
         "auto",
-        "PyTorch's, on a cpu, of each process; part of the result's last digits (auto: 1 for "
-        "small networks, else all)",
+        "on a cpu, PyTorch threads per process; affects the last digits of results "
+        "(auto: 1 for small networks, otherwise all cores)",
         group="Hardware",
     )
-    precision: str = setting("float32", "of the learner: float32 or float64", group="Hardware")
+    precision: str = setting(
+        "float32", "precision of the learner: float32 or float64", group="Hardware"
+    )
     engine: str = setting(
         "auto",
-        "how updates run: auto, eager, compiled or graph (auto: graph on cuda; on a cpu compiled, "
-        "which takes a minute to begin, from 20_000 updates on)",
+        "how updates run: auto, eager, compiled or graph (auto: graph on cuda; on a cpu compiled "
+        "from 20_000 updates on, as compiling takes about a minute, otherwise eager)",
         group="Hardware",
     )
 
     def __post_init__(self) -> None:
+        _read_fields(self)
         check_fields(self)
 
     @property
     def task(self) -> Task:
-        """The one asked for; without an id, it is the data's own."""
-        return Task(self.env, parse_env_kwargs(self.env_kwargs))
+        """The task to train on; without an id it is the dataset's."""
+        return Task(self.env, self.env_kwargs)
 
 
-def document_options(function: Any, options: type, result: type) -> None:
-    """For help() and editors: arguments are the function's own and the fields of these options."""
-    first, *fields = dataclasses.fields(options)
-    given = inspect.Parameter(
-        first.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=first.default
+# What `td7 study` passes to each of its runs; study.json lists these options in this order.
+RUN_OPTIONS = (
+    *("seeds", "evaluate_every", "evaluation_episodes", "metrics_every", "keep_policies"),
+    *("snapshot_every", "env_kwargs", "device", "engine", "workers", "set"),
+)
+
+
+def _as_in_train(name: str, **changes: Any) -> Any:
+    """Declare a field of TrainOptions again, with another default or other metadata."""
+    declared = TrainOptions.__dataclass_fields__[name]
+    default = changes.pop("default", declared.default)
+    return dataclasses.field(default=default, metadata={**declared.metadata, **changes})
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Every option of `td7 study` and every argument of `td7.study`."""
+
+    name: str = setting("", "study to run; see `td7 list studies`", group="What")
+    rows: Any = setting(
+        (), "rows to run, by label (default: all); see `td7 list studies NAME`", group="What"
     )
-    found = [
-        given,
-        *(
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default)
-            for f in fields
-        ),
-        *(
-            p
-            for p in inspect.signature(function).parameters.values()
-            if p.kind is inspect.Parameter.KEYWORD_ONLY
-        ),
-    ]
-    function.__signature__ = inspect.Signature(found, return_annotation=result)
-    lines = [f"    {f.name}: {f.metadata['doc']}" for f in dataclasses.fields(options)]
-    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options:", *lines])
+    tasks: Any = setting(
+        "",
+        "tasks, as A,B; offline, datasets by name or path (default: those of the paper)",
+        group="What",
+    )
+    env_kwargs: Any = _as_in_train("env_kwargs")
+    seeds: Any = _as_in_train("seeds", default="0-9", doc="seeds of each row on each task")
+    steps: int = _as_in_train(
+        "steps",
+        default=0,
+        doc="environment steps (offline: updates) per seed; 0 runs as many as the paper",
+        at_least=0,
+    )
+    set: Any = _as_in_train(
+        "set", doc="hyperparameters, for each row whose algorithm has a hyperparameter by that name"
+    )
+    datasets: str = setting(
+        "datasets", "folder of the D4RL files that the offline study reads", group="What"
+    )
+    evaluate_every: int = _as_in_train("evaluate_every")
+    evaluation_episodes: int = _as_in_train("evaluation_episodes")
+    metrics_every: int = _as_in_train("metrics_every")
+    keep_policies: int = _as_in_train("keep_policies")
+    snapshot_every: float = _as_in_train("snapshot_every")
+    out: str = setting("", "folder of the study's runs (default: studies/NAME)", group="Output")
+    quiet: bool = setting(False, "print only the outcome", group="Output")
+    device: str = _as_in_train("device")
+    engine: str = _as_in_train("engine")
+    workers: str = _as_in_train("workers")
+    at_once: int = setting(1, "runs at the same time on this machine", group="Hardware", at_least=1)
+    seeds_each: int = setting(
+        0,
+        "seeds per run; 0 trains all seeds in one run. On a cpu, several runs with few seeds each "
+        "(--at-once) are faster",
+        group="Hardware",
+        at_least=0,
+    )
+    backend: str = setting(
+        "local", "where runs are trained: local, or ray for a cluster", group="Hardware"
+    )
+    address: str = setting(
+        "",
+        "address of the Ray cluster, e.g. auto (default: a cluster of this machine alone)",
+        group="Ray",
+    )
+    cpus: float = setting(1.0, "CPU cores of the cluster per run", group="Ray", at_least=0)
+    gpus: str = setting(
+        "auto",
+        "GPUs of the cluster per run; 0.5 lets two runs share one (auto: 1 with --device cuda, "
+        "otherwise 0)",
+        group="Ray",
+    )
+
+    def __post_init__(self) -> None:
+        _read_fields(self)
+        check_fields(self)
+        one_of("device", self.device, DEVICES)
+        if one_of("backend", self.backend, BACKENDS) == "ray":
+            return
+        for f in fields(self):
+            if f.metadata["group"] == "Ray" and getattr(self, f.name) != f.default:
+                raise InputError(f"{flag(f.name)} has no effect without --backend ray")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.out or f"studies/{self.name}")
+
+    @property
+    def run_options(self) -> TrainOptions:
+        """The options that every run has; a plan adds each run's row, task and steps."""
+        return TrainOptions(**{name: getattr(self, name) for name in RUN_OPTIONS})
 
 
-Options = TypeVar("Options")
+# -- words → options -----------------------------------------------------------------------------
 
 
 def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
-    """Fields of type Any are taken as they are, all others parsed."""
+    """Return options of class `cls` from words or Python values."""
     kinds = cls.__annotations__
     parsed = {}
     for name, value in values.items():
@@ -156,7 +251,7 @@ def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
 
 
 def parse_seeds(given: Any) -> tuple[int, ...]:
-    """0-9, 0,3,7, an int or ints, as distinct whole numbers from 0 on."""
+    """Return distinct seeds, at least 0, from 0-9 or 0,3,7, an int, or ints."""
     if isinstance(given, str):
         seeds: list[int] = []
         for part in given.split(","):
@@ -166,7 +261,7 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 raise InputError(f"seeds {part.strip()} runs backwards")
-            end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough to tell
+            end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough for the check
             seeds.extend(range(first, end))
     else:
         items = [given] if isinstance(given, int) else given
@@ -176,21 +271,21 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
     if not seeds:
         raise InputError("seeds is empty: at least one is needed")
     if len(seeds) > MOST_SEEDS:
-        raise InputError(f"seeds are more than {MOST_SEEDS:,} at once")
+        raise InputError(f"at most {MOST_SEEDS:,} seeds can be trained at once")
     if min(seeds) < 0:
         raise InputError(f"seeds must be at least 0, given {min(seeds)}")
     if max(seeds) > LARGEST_SEED:
         raise InputError(f"seeds must be at most {LARGEST_SEED}, given {max(seeds)}")
-    twice = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
-    if twice:
-        raise InputError(f"seed {twice[0]} is given twice")
+    repeated = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
+    if repeated:
+        raise InputError(f"seed {repeated[0]} is given twice")
     return tuple(seeds)
 
 
 def parse_env_kwargs(given: Any) -> dict[str, Any]:
-    """Words name=value, the value JSON where it can be read as such; or a mapping."""
+    """Return keyword arguments from a mapping, or from words name=value with JSON or text."""
     if isinstance(given, Mapping):
-        return {str(name): _plain(str(name), value) for name, value in given.items()}
+        return {str(name): _json_value(str(name), value) for name, value in given.items()}
     kwargs: dict[str, Any] = {}
     for word in as_words("--env-kwargs", given):
         name, equals, value = word.partition("=")
@@ -203,86 +298,131 @@ def parse_env_kwargs(given: Any) -> dict[str, Any]:
     return kwargs
 
 
-def _plain(name: str, value: Any) -> Any:
-    """As config.json can keep it."""
-    plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+def _json_value(name: str, value: Any) -> Any:
+    """Return `value` without NumPy types; raise if config.json cannot hold it."""
+    builtin = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
-        json.dumps(plain)
+        json.dumps(builtin)
     except (TypeError, ValueError):
         raise InputError(f"env_kwargs: {name} is {value!r}; allowed: what JSON can hold") from None
-    return plain
+    return builtin
 
 
-BACKENDS = ("local", "ray")
+def _read_settings(given: Any) -> dict[str, Any]:
+    settings = given if isinstance(given, Mapping) else parse_settings(given)
+    # As Python's own numbers: NumPy's float32 prints rounded, and JSON does not take it.
+    return {n: v.item() if isinstance(v, np.generic) else v for n, v in settings.items()}
 
 
-@dataclass(frozen=True)
-class StudyOptions:
-    """Every option of `td7 study` and every argument of `td7.study`."""
+def _read_tasks(given: Any) -> tuple[str, ...]:
+    words = given.split(",") if isinstance(given, str) else as_words("--tasks", given)
+    tasks = tuple(word for word in words if word)
+    repeated = [task for i, task in enumerate(tasks) if task in tasks[:i]]
+    if repeated:
+        raise InputError(f"{repeated[0]} is given twice")
+    return tasks
 
-    name: str = setting("", "which study; `td7 list studies`", group="What")
-    rows: Any = setting((), "some rows, by label; `td7 list studies NAME`", group="What")
-    tasks: Any = setting(
-        "", "as A,B: tasks, or offline datasets and paths of datasets (the paper's)", group="What"
-    )
-    env_kwargs: Any = setting(
-        (), "what every task is made with, e.g. max_episode_steps=200", group="What"
-    )
-    seeds: Any = setting("0-9", "of every run, stacked", group="What")
-    steps: int = setting(
-        0,
-        "of every run; offline, updates; 0: the paper's",
-        group="What",
-        at_least=0,
-        at_most=MOST_STEPS,
-    )
-    set: Any = setting((), "hyperparameters of every row whose algorithm has them", group="What")
-    datasets: str = setting(
-        "datasets", "folder with D4RL's files, for the study offline", group="What"
-    )
-    evaluate_every: int = setting(
-        5_000, "steps (or updates) between evaluations", group="Evaluation", at_least=1
-    )
-    evaluation_episodes: int = setting(10, "episodes an evaluation", group="Evaluation", at_least=1)
-    metrics_every: int = setting(
-        1_000, "updates between rows of metrics.csv", group="Output", at_least=1
-    )
-    keep_policies: int = setting(
-        0, "steps (or updates) between evaluated policies that are kept", group="Output", at_least=0
-    )
-    snapshot_every: float = setting(
-        5.0, "minutes between a run's snapshots; 0: only when stopped", group="Output", at_least=0
-    )
-    out: str = setting("", "folder of the study's runs (studies/NAME)", group="Output")
-    quiet: bool = setting(False, "say nothing but what came of it", group="Output")
-    device: str = setting("auto", "auto, cpu or cuda", group="Hardware")
-    engine: str = setting("auto", "how updates run", group="Hardware")
-    workers: str = setting("auto", "processes that play episodes, a run", group="Hardware")
-    at_once: int = setting(1, "runs at the same time on this machine", group="Hardware", at_least=1)
-    seeds_each: int = setting(
-        0,
-        "seeds of a run; 0: all. On a CPU runs of some beside each other are faster",
-        group="Hardware",
-        at_least=0,
-    )
-    backend: str = setting("local", "where runs are: local, or ray for a cluster", group="Hardware")
-    address: str = setting(
-        "", "of the Ray cluster, e.g. auto (one of this machine alone)", group="Ray"
-    )
-    cpus: float = setting(1.0, "of the cluster's cores, a run", group="Ray", at_least=0)
-    gpus: str = setting(
-        "auto", "of its GPUs, a run; 0.5: two runs share one (auto: 1 with cuda)", group="Ray"
-    )
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        one_of("device", self.device, DEVICES)
-        if one_of("backend", self.backend, BACKENDS) == "ray":
-            return
-        for f in fields(self):
-            if f.metadata["group"] == "Ray" and getattr(self, f.name) != f.default:
-                raise InputError(f"--{f.name} is of no use without --backend ray")
+# Options whose values are more than one word or number.
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "env_kwargs": parse_env_kwargs,
+    "seeds": parse_seeds,
+    "set": _read_settings,
+    "rows": lambda given: tuple(dict.fromkeys(as_words("--rows", given))),
+    "tasks": _read_tasks,
+}
 
-    @property
-    def folder(self) -> Path:
-        return Path(self.out or f"studies/{self.name}")
+
+def _read_fields(options: Any) -> None:
+    for f in fields(options):
+        if f.name in _READERS:
+            value = _READERS[f.name](getattr(options, f.name))
+            object.__setattr__(options, f.name, value)  # frozen, but not yet built
+
+
+# -- options → words -----------------------------------------------------------------------------
+
+
+def to_words(options: Any, names: Collection[str] | None = None) -> list[str]:
+    """Return command-line words that `options_from` reads back as these options.
+
+    Without `names`, these are the words of all options that differ from their defaults.
+    """
+    defaults = type(options)()
+    words: list[str] = []
+    for position, f in enumerate(fields(options)):
+        value = getattr(options, f.name)
+        is_wanted = value != getattr(defaults, f.name) if names is None else f.name in names
+        if not is_wanted:
+            continue
+        if f.type is bool:
+            words += [flag(f.name)] if value else []
+            continue
+        values = _WRITERS.get(f.name, _one_word)(value)
+        if position == 0:  # the argument of the command itself
+            words += values
+        elif values and values[0].startswith("-"):  # argparse would take it for an option
+            words += [f"{flag(f.name)}={values[0]}", *values[1:]]
+        elif values:
+            words += [flag(f.name), *values]
+    return words
+
+
+def to_word(value: Any) -> str:
+    """Return the word that `td7.configs.parse` reads back as this value."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
+
+
+def _json_word(value: Any) -> str:
+    """Return the word that `parse_env_kwargs` reads back as this value."""
+    if isinstance(value, str) and value.isprintable():
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
+
+
+def _one_word(value: Any) -> list[str]:
+    return [to_word(value)]
+
+
+# The inverse of `_READERS`.
+_WRITERS: dict[str, Callable[[Any], list[str]]] = {
+    "env_kwargs": lambda kwargs: [f"{name}={_json_word(v)}" for name, v in kwargs.items()],
+    "seeds": lambda seeds: [",".join(map(str, seeds))],
+    "set": lambda settings: [f"{name}={to_word(value)}" for name, value in settings.items()],
+    "rows": list,
+}
+
+
+def flag(name: str) -> str:
+    """Return the command-line option of a field."""
+    return f"--{name.replace('_', '-')}"
+
+
+# -- documentation -------------------------------------------------------------------------------
+
+
+def document_options(function: Any, options: type, result: type) -> None:
+    """Give `function`, which takes **options, the signature and docstring that help() shows."""
+    first, *others = dataclasses.fields(options)
+    parameters = [
+        inspect.Parameter(
+            first.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=first.default
+        ),
+        *(
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default)
+            for f in others
+        ),
+        *(
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        ),
+    ]
+    function.__signature__ = inspect.Signature(parameters, return_annotation=result)
+    lines = [f"    {f.name}: {f.metadata['doc']}" for f in (first, *others)]
+    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options:", *lines])

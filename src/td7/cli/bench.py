@@ -1,39 +1,42 @@
 """`td7 bench`."""
 
-import argparse
-import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from td7.cli.terminal import failed, new_console
+from td7.cli.console import failed, new_console, say
+from td7.cli.parser import Parser
+from td7.errors import Stopped
+
+HELP = "measure updates and steps per second, compared with other programs"
 
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
-    for flag, default, text in (
-        ("--algorithms", "td7", "as A,B; `td7 list algorithms`"),
-        ("--seeds", "1,10", "numbers of seeds, side by side"),
+    for name, default, text in (
+        ("--algorithms", "td7", "as A,B; see `td7 list algorithms`"),
+        ("--seeds", "1,10", "numbers of seeds to train side by side"),
         (
             "--engines",
             "auto",
-            "of eager, compiled, graph (auto: eager and the fast one); processes: compiled, seeds "
-            "in processes of their own; sampling: LAP's part alone",
+            "any of eager, compiled and graph (auto: eager and the fastest); processes: compiled, "
+            "with seeds in processes of their own; sampling: only LAP's sampling",
         ),
         ("--rows", "100_000", "replay sizes"),
-        ("--env", "HalfCheetah-v4", "the tasks, as A,B, whose sizes are taken"),
-        ("--steps", "0", "train for so many steps, too, with everything in it, and time that"),
-        ("--device", "auto", "of cpu, cuda, as A,B (auto: cuda if there is one)"),
-        ("--seconds", "10", "time for each candidate; all take turns"),
-        ("--out", "results/bench", "folder for the figures, as JSON"),
+        ("--env", "HalfCheetah-v4", "tasks, as A,B, that define the sizes of the networks"),
+        ("--steps", "0", "also time whole runs of this many steps; 0: none"),
+        ("--device", "auto", "cpu, cuda or both, as A,B (auto: cuda if available)"),
+        ("--seconds", "10", "seconds per candidate; candidates are measured in turns"),
+        ("--out", "results/bench", "folder for the JSON file with the results"),
     ):
-        shown = f"{text} (default: {default})"
-        parser.add_argument(flag, metavar=flag[2:].upper(), default=default, help=shown)
+        parser.add_argument(
+            name, metavar=name[2:].upper(), default=default, help=f"{text} (default: {default})"
+        )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from td7.bench.run import measure
     from td7.configs import parse_number
-    from td7.errors import Stopped
 
     try:
         file = measure(
@@ -48,10 +51,10 @@ def run(options: argparse.Namespace) -> int:
             seconds=parse_number("seconds", options.seconds, float, above=0),
             steps=parse_number("steps", options.steps, int, at_least=0),
             out=Path(options.out),
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            say=say,
             show=new_console().print,
         )
     except Stopped as stop:
-        return failed(f"{stop}; what was measured is in {stop.path}", 128 + stop.signum)
+        return failed(f"{stop}; the results so far are in {stop.path}", 128 + stop.signum)
     print(file)
     return 0

@@ -1,30 +1,34 @@
 """`td7 dataset`."""
 
-import argparse
 import dataclasses
-import sys
+import json
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from td7.cli.console import new_console, say
 from td7.cli.parser import Parser, add_import
-from td7.cli.terminal import new_console
 from td7.errors import unknown
 
+HELP = "show, download or record a dataset for offline learning"
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     from td7.datasets.download import DATASETS, URL_VARIABLE
 
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", parser_class=Parser, dest="action", required=True
     )
-    info = actions.add_parser("info", help="what is in a dataset")
+    info = actions.add_parser("info", help="show what a dataset contains")
     info.add_argument("path", metavar="DATASET", help="a D4RL file, a Minari id or folder")
-    info.add_argument("--env", metavar="ENV", help="its task, if its actions are not in [-1, 1]")
-    info.add_argument("--json", action="store_true", help="as JSON")
+    info.add_argument(
+        "--env", metavar="ENV", help="task of the dataset, if its actions are not in [-1, 1]"
+    )
+    info.add_argument("--json", action="store_true", help="print JSON")
 
     fetch = actions.add_parser(
         "fetch",
-        help="download a D4RL file and check it",
+        help="download a D4RL file and verify it",
         epilog=f"datasets: {', '.join(DATASETS)}",
     )
     fetch.add_argument("id", metavar="ID", help="e.g. hopper-medium-v2")
@@ -32,22 +36,26 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--out", metavar="DIR", default="datasets", help="folder (default: datasets)"
     )
     fetch.add_argument(
-        "--url", metavar="URL", help=f"address of the folder with the files (or {URL_VARIABLE})"
+        "--url",
+        metavar="URL",
+        help=f"address of the folder with the files (default: {URL_VARIABLE}, or D4RL's own)",
     )
-    fetch.add_argument("--replace", action="store_true", help="a file that is not the dataset's")
+    fetch.add_argument(
+        "--replace", action="store_true", help="overwrite an existing file that is not the dataset"
+    )
 
-    record = actions.add_parser("record", help="make a dataset of one's own from a run")
-    record.add_argument("--run", metavar="DIR", required=True, help="the run folder")
+    record = actions.add_parser("record", help="record a dataset from a run")
+    record.add_argument("--run", metavar="DIR", required=True, help="run folder")
     record.add_argument(
         "--kind",
         metavar="KIND",
         required=True,
-        help="expert: what its last policy does; medium: what a kept one does that is about a "
-        "third as good (needs --keep-policies); medium-expert: half of each; replay: what the run "
-        "did",
+        help="expert: episodes of the last policy; medium: of the kept policy with about a third "
+        "of its return (needs --keep-policies); medium-expert: half of each; replay: the "
+        "transitions of the training itself",
     )
-    record.add_argument("--rows", metavar="N", required=True, help="transitions")
-    record.add_argument("--seed", metavar="N", help="of the run (default: its first)")
+    record.add_argument("--rows", metavar="N", required=True, help="number of transitions")
+    record.add_argument("--seed", metavar="N", help="seed of the run (default: its first)")
     record.add_argument("--out", metavar="FILE", help="default: TASK-KIND.hdf5")
     record.add_argument(
         "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
@@ -56,18 +64,14 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     if words and not words[0].startswith("-") and words[0] not in actions.choices:
         raise unknown("action", words[0], actions.choices)
     for action in actions.choices.values():
-        action.set_defaults(own_parser=action)
+        action.set_defaults(parser=action)
 
 
-def run(options: argparse.Namespace) -> int:
-    return {"info": _dataset_info, "fetch": _dataset_fetch, "record": _dataset_record}[
-        options.action
-    ](options)
+def run(options: Namespace) -> int:
+    return {"info": _info, "fetch": _fetch, "record": _record}[options.action](options)
 
 
-def _dataset_info(options: argparse.Namespace) -> int:
-    import json
-
+def _info(options: Namespace) -> int:
     from td7.cli.terminal import dataset_table
     from td7.datasets.dataset import summary
     from td7.datasets.read import read
@@ -79,17 +83,17 @@ def _dataset_info(options: argparse.Namespace) -> int:
         dataset = dataclasses.replace(dataset, task_id=dataset.task_id or options.env)
     else:
         dataset = read(options.path)
-    found = summary(dataset)
+    facts = summary(dataset)
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(facts, indent=2))
     else:
-        new_console().print(dataset_table(found))
-        for warning in found["warnings"]:
+        new_console().print(dataset_table(facts))
+        for warning in facts["warnings"]:
             print(f"warning: {warning}")
     return 0
 
 
-def _dataset_fetch(options: argparse.Namespace) -> int:
+def _fetch(options: Namespace) -> int:
     from td7.datasets.download import fetch
     from td7.training.progress import progress_bar
 
@@ -98,7 +102,7 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
             options.id,
             Path(options.out),
             report=report,
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            say=say,
             base_url=options.url,
             replace=options.replace,
         )
@@ -106,7 +110,7 @@ def _dataset_fetch(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dataset_record(options: argparse.Namespace) -> int:
+def _record(options: Namespace) -> int:
     from td7.configs import parse, parse_number
     from td7.datasets.record import record
     from td7.runs.record import RunRecord
@@ -126,7 +130,7 @@ def _dataset_record(options: argparse.Namespace) -> int:
             seed=None if options.seed is None else parse("seed", options.seed, int),
             workers=workers,
             report=report,
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            say=say,
         )
     print(out)
     return 0

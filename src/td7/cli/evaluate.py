@@ -1,30 +1,33 @@
 """`td7 evaluate`."""
 
-import argparse
-import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from td7.cli.parser import add_import
-from td7.cli.terminal import new_console
+from td7.cli.console import new_console, say
+from td7.cli.parser import Parser, add_import
+
+HELP = "play trained policies and show their returns"
 
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
-    parser.add_argument("dir", metavar="DIR", help="the run folder")
-    parser.add_argument("--seed", metavar="N", help="only this seed's policy (default: all)")
+    parser.add_argument("dir", metavar="DIR", help="run folder, or one of its policies/STEP")
+    parser.add_argument("--seed", metavar="N", help="play only this seed's policy (default: all)")
     parser.add_argument(
-        "--episodes", metavar="N", default="10", help="episodes a seed (default: 10)"
+        "--episodes", metavar="N", default="10", help="episodes per seed (default: 10)"
     )
     parser.add_argument(
-        "--video", metavar="FILE", help="film the first episode, as .mp4 or .gif (extra `video`)"
+        "--video",
+        metavar="FILE",
+        help="record a video of the first episode, as .mp4 or .gif (extra `video`)",
     )
     add_import(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from td7.api import evaluate
-    from td7.cli.terminal import returns
+    from td7.cli.terminal import return_table
     from td7.configs import parse
     from td7.report.result import data_origin
     from td7.runs.record import RunRecord, run_and_step
@@ -34,10 +37,10 @@ def run(options: argparse.Namespace) -> int:
         seed=None if options.seed is None else parse("seed", options.seed, int),
         episodes=parse("episodes", options.episodes, int),
         video=options.video,
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+        say=say,
     )
-    given = RunRecord.read(run_and_step(Path(options.dir))[0]).dataset
-    new_console().print(returns(episodes, data_origin(given)[1] if given else ""))
+    dataset = RunRecord.read(run_and_step(Path(options.dir))[0]).dataset
+    new_console().print(return_table(episodes, data_origin(dataset)[1] if dataset else ""))
     if options.video:
         print(f"video: {options.video}")
     return 0

@@ -1,23 +1,29 @@
 """`td7 export`."""
 
-import argparse
+from argparse import Namespace
 from collections.abc import Sequence
 
+from td7.cli.parser import Parser
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+HELP = "write a trained policy to a file for other programs"
+
+
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
     parser.epilog = (
-        "The file takes observations, float32 [batch, …], and gives the task's own actions "
-        "[batch, …], within its bounds: what `td7.load(DIR).predict` does. It is run once, "
-        "beside the policy, before it is written."
+        "The exported network maps observations, float32 [batch, …], to the task's own actions\n"
+        "[batch, …], within their bounds, as `td7.load(DIR).predict` does. Before the file is\n"
+        "written, its outputs are compared with those of the policy."
     )
-    parser.add_argument("dir", metavar="DIR", help="the run folder, or one of its policies/N")
-    parser.add_argument("--seed", metavar="N", help="which seed's (default: the only one)")
-    parser.add_argument("--format", default="onnx", help="onnx needs the onnx package")
+    parser.add_argument("dir", metavar="DIR", help="run folder, or one of its policies/STEP")
+    parser.add_argument(
+        "--seed", metavar="N", help="seed of the policy (default: the run's only one)"
+    )
+    parser.add_argument("--format", default="onnx", help="only onnx, which needs the onnx package")
     parser.add_argument("--out", metavar="FILE", help="default: DIR/policy/seed-N.onnx")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from td7.configs import parse
     from td7.runs.export import export
 

@@ -1,12 +1,13 @@
-"""Parsers with one-line errors, and options from a dataclass of them."""
+"""Parsers with one-line errors, and command-line options from a dataclass of options."""
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NoReturn
 
-from td7.errors import InputError
+from td7.errors import InputError, unknown
+from td7.options import flag, to_word
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,13 +19,26 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.hyperparameters: Callable[[], Collection[str]] = tuple  # those that --set takes
+        self.refused: Mapping[str, str] = {}  # option of other commands: why not of this one
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (`{self.prog} --help` tells more)")
+        raise InputError(f"{message} (see `{self.prog} --help`)")
 
+    def option_names(self) -> list[str]:
+        return [name for name in self._option_string_actions if name.startswith("--")]
 
-def option_names(parser: argparse.ArgumentParser) -> list[str]:
-    return [name for name in parser._option_string_actions if name.startswith("--")]
+    def unexpected(self, word: str) -> InputError:
+        """Return the error for a word that the parser did not recognise."""
+        if not word.startswith("-"):
+            return InputError(f"{self.prog}: unexpected argument {word!r}")
+        name = word.partition("=")[0]
+        field = name.removeprefix("--").replace("-", "_")
+        if flag(field) in self.refused:
+            return InputError(f"{name}: {self.refused[flag(field)]}")
+        if field in self.hyperparameters():
+            return InputError(f"{name} is a hyperparameter: --set {field}=…")
+        return unknown("option", name, sorted(self.option_names()))
 
 
 def add_from_options(
@@ -33,48 +47,46 @@ def add_from_options(
     names: Sequence[str],
     default: str | None = None,
 ) -> None:
-    """Options from these fields of a dataclass of them, in their groups.
+    """Add options for these fields of a dataclass of options, in their groups.
 
-    `default`: what becomes of those that are not given, if not the field's own; they are None.
+    With `default`, which says what happens then, options that are not given are None.
     """
-    fields = [f for f in dataclasses.fields(options) if f.name in names]
-    for title, members in groupby(fields, key=lambda f: f.metadata["group"]):
+    selected = [f for f in dataclasses.fields(options) if f.name in names]
+    for title, members in groupby(selected, key=lambda f: f.metadata["group"]):
         group = parser.add_argument_group(title)
         for f in members:
-            flag = f"--{f.name.replace('_', '-')}"
             doc = f.metadata["doc"].replace("%", "%%")
             if f.type is bool:
-                group.add_argument(flag, action="store_true", help=doc)
+                group.add_argument(flag(f.name), action="store_true", help=doc)
             elif f.default == ():
-                add_values(group, flag, doc)
+                add_values(group, flag(f.name), doc)
             else:
-                value = f.default if default is None else None
-                told = as_word(f.default) if default is None else default
-                shown = f" (default: {told})" if told else ""
-                metavar = "N" if f.type in (int, float) else f.name.upper()
-                group.add_argument(flag, metavar=metavar, default=value, help=doc + shown)
+                value, word = (
+                    (f.default, to_word(f.default)) if default is None else (None, default)
+                )
+                group.add_argument(
+                    flag(f.name),
+                    metavar="N" if f.type in (int, float) else f.name.upper(),
+                    default=value,
+                    help=f"{doc} (default: {word})" if word else doc,
+                )
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:
-    """For commands that make a run's task: see `_carried_out`."""
+    """Add --import, for commands that make the task of a run: see `td7.cli.main`."""
     parser.add_argument(
         "--import",
         metavar="MODULE",
         dest="modules",
         action="append",
         default=[],
-        help="a module that registers the run's task, if its name has none; may be given again",
+        help="import a module that registers the run's task, if the task's id names none; "
+        "may be repeated",
     )
 
 
-def add_values(parser: argparse._ActionsContainer, flag: str, doc: str) -> None:
-    """An option with any number of NAME=VALUE, which may be given again."""
+def add_values(parser: argparse._ActionsContainer, name: str, doc: str) -> None:
+    """Add an option that takes any number of NAME=VALUE and may be repeated."""
     parser.add_argument(
-        flag, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=doc
+        name, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=doc
     )
-
-
-def as_word(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"

@@ -1,41 +1,46 @@
 """`td7 report`."""
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from td7.cli.parser import Parser
 from td7.errors import InputError, one_line
 
+HELP = "make tables, figures and a web page from runs, compared with the paper"
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
     parser.add_argument(
-        "dirs", metavar="DIR", nargs="+", help="run folders, study folders, folders of either"
+        "dirs", metavar="DIR", nargs="+", help="run folders, study folders, or folders of these"
     )
     parser.add_argument(
-        "--out", metavar="DIR", default="report", help="folder to write (default: report)"
+        "--out", metavar="DIR", default="report", help="folder of the report (default: report)"
     )
-    parser.add_argument("--no-figures", action="store_true", help="tables and the page only")
+    parser.add_argument(
+        "--no-figures", action="store_true", help="write only the tables and the page"
+    )
     parser.add_argument(
         "--markdown",
         metavar="FILE",
         nargs="+",
         default=[],
-        help="write all tables there, too, as one Markdown page; in a file that has places marked "
-        "<!-- td7 report: TABLE --> (or: TABLE with caption) … <!-- td7 report -->, only those "
-        "tables",
+        help="also write all tables to a Markdown file; if the file has sections marked "
+        "<!-- td7 report: TABLE --> (or: TABLE with caption) … <!-- td7 report -->, update only "
+        "the tables in them",
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from td7.report.markdown import with_tables
     from td7.report.report import read_report
     from td7.report.write import write
 
     report = read_report([Path(folder) for folder in options.dirs])
     out = Path(options.out)
-    written = write(report, out, with_figures=not options.no_figures)
+    files = write(report, out, with_figures=not options.no_figures)
     for file in map(Path, options.markdown):
         try:
             before = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -45,5 +50,5 @@ def run(options: argparse.Namespace) -> int:
     print(report.summary)
     for note in report.notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"{len(written)} files, among them {out / 'report.html'}")
+    print(f"wrote {len(files)} files, among them {out / 'report.html'}")
     return 0

@@ -1,38 +1,40 @@
 """`td7 resume`."""
 
-import argparse
 import dataclasses
+from argparse import Namespace
 from collections.abc import Sequence
 
-from td7.cli.parser import add_from_options, add_import, add_values, option_names
-from td7.cli.train import finish_training
+from td7.cli.parser import Parser, add_from_options, add_import, add_values
+from td7.cli.train import finish_training, hyperparameter_names
+from td7.options import TrainOptions, flag
 
-KEEPS_SETTINGS = (
-    "a resumed run keeps its settings, only --steps may grow; `td7 train` starts one with others"
+HELP = "continue a stopped run exactly where it stopped"
+FIXED = (
+    "a resumed run keeps its settings, only --steps may grow; `td7 train` starts a run with others"
 )
 
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    from td7.options import TrainOptions
-
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
-    parser.epilog = KEEPS_SETTINGS
-    parser.add_argument("dir", metavar="DIR", help="the run folder")
+    parser.epilog = FIXED
+    parser.add_argument("dir", metavar="DIR", help="run folder")
     parser.add_argument(
-        "--steps", metavar="N", help="extend the run to so many steps (or updates) a seed"
+        "--steps", metavar="N", help="extend the run to this many steps (or updates) per seed"
     )
-    parser.add_argument("--dataset", metavar="DATASET", help="where its data are now, if moved")
+    parser.add_argument(
+        "--dataset", metavar="DATASET", help="where the dataset is now, if it moved"
+    )
     add_values(
-        parser, "--set", "hyperparameters to make sure of: if the run has others, it is not resumed"
+        parser, "--set", "hyperparameters to check: if the run has other values, it is not resumed"
     )
     add_import(parser)
-    how = ("workers", "snapshot_every", "quiet")
-    add_from_options(parser, TrainOptions, how, default="as before")
-    names = {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(TrainOptions)}
-    parser.set_defaults(fixed=names.difference(option_names(parser)))
+    changeable = ("workers", "snapshot_every", "quiet")
+    add_from_options(parser, TrainOptions, changeable, default="as before")
+    names = {*(f.name for f in dataclasses.fields(TrainOptions)), *hyperparameter_names()}
+    parser.refused = dict.fromkeys(set(map(flag, names)).difference(parser.option_names()), FIXED)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from td7.api import resume
 
     return finish_training(

@@ -1,52 +1,60 @@
 """`td7 study`."""
 
-import argparse
 import dataclasses
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from td7.cli.parser import add_from_options
-from td7.cli.terminal import failed, new_console
+from td7.cli.console import failed, new_console
+from td7.cli.parser import Parser, add_from_options
+from td7.cli.train import hyperparameter_names
+from td7.errors import Stopped
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it loads PyTorch
     from td7.studies.run import Plan
 
+HELP = "train all runs of a table of the paper, or continue them"
 
-def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+
+def add_options(parser: Parser, words: Sequence[str]) -> None:
     from td7.options import StudyOptions
     from td7.studies.rows import STUDIES
 
     del words
     parser.add_argument("name", metavar="NAME", help=", ".join(STUDIES))
     parser.add_argument(
-        "--rows", metavar="LABEL", nargs="+", default=[], help="some rows; `td7 list studies NAME`"
+        "--rows",
+        metavar="LABEL",
+        nargs="+",
+        default=[],
+        help=StudyOptions.__dataclass_fields__["rows"].metadata["doc"],
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    names = [f.name for f in dataclasses.fields(StudyOptions)]
-    own = [name for name in names if name not in ("name", "rows")]
-    add_from_options(parser, StudyOptions, own)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
+    names = [f.name for f in dataclasses.fields(StudyOptions) if f.name not in ("name", "rows")]
+    add_from_options(parser, StudyOptions, names)
+    parser.hyperparameters = hyperparameter_names
 
 
-def run(options: argparse.Namespace) -> int:
-    from td7.errors import Stopped
+def run(options: Namespace) -> int:
+    from td7.options import StudyOptions
     from td7.studies.run import make_plan, run_study, study_options
 
-    values = {n: v for n, v in vars(options).items() if n not in ("command", "dry_run")}
+    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(StudyOptions)}
     plan = make_plan(study_options(values))
     if options.dry_run or not options.quiet:
         _show_plan(plan)
     if options.dry_run:
         return 0
     try:
-        standing = run_study(plan)
+        status = run_study(plan)
     except Stopped as stop:
-        return failed(f"{stop}; the same command goes on", 128 + stop.signum)
+        return failed(f"{stop}; run the same command again to continue", 128 + stop.signum)
     out = plan.options.folder
-    for name, error in standing.failed.items():
+    for name, error in status.failed.items():
         print(f"failed: {name}: {error} ({out / 'logs' / name}.log)", file=sys.stderr)
-    print(f"{len(standing.done)} of {len(standing.runs)} runs are done: {out}")
-    return 1 if standing.failed else 0
+    print(f"{len(status.done)} of {len(status.runs)} runs are done: {out}")
+    return 1 if status.failed else 0
 
 
 def _show_plan(plan: "Plan") -> None:
@@ -55,14 +63,15 @@ def _show_plan(plan: "Plan") -> None:
 
     console = new_console()
     console.print(plan_table(plan.states))
-    if len(plan.done) == len(plan.states):
-        print(f"all {len(plan.states)} runs are done")
+    done, total = len(plan.status.done), len(plan.states)
+    if done == total:
+        print(f"all {total} runs are done")
         return
+    source = "from the runs that are done" if done else "from measurements on another machine"
     console.print(
-        f"{len(plan.done)} of {len(plan.states)} runs are done; the others take about "
-        f"{duration(plan.seconds)} on {plan.device} "
-        f"(by {'the runs that are done' if plan.done else 'what was measured elsewhere'})",
+        f"{done} of {total} runs are done; the others take about {duration(plan.seconds_left)} on "
+        f"{plan.device} (estimated {source})",
         highlight=False,
     )
-    for line in plan.missing:
+    for line in plan.missing_datasets:
         print(line)

@@ -1,12 +1,6 @@
-"""What the commands print: tables for a terminal."""
+"""Tables that commands print."""
 
-import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -19,36 +13,23 @@ from td7.statistics import Sample
 from td7.studies.folder import PlannedRun, RunState
 
 
-def score_heading(data: str) -> str:
-    """D4RL's score is of D4RL's data, unless it says whose: `data` is where they come from."""
-    return D4RL_SCORE if data == D4RL else f"{D4RL_SCORE} ({data})"
-
-
-def summary(
-    evaluations: pd.DataFrame, scored: str = "", data: str = "", step: str = "step"
+def evaluation_table(
+    evaluations: pd.DataFrame, scored_task: str = "", origin: str = "", step: str = "step"
 ) -> Table:
-    """A row a seed (first, best and last evaluation), then the mean over seeds.
+    """Return a row per seed with its first, best and last evaluation, then the mean over seeds.
 
-    `scored`: the task whose D4RL score is told, too, of data that come from `data`. `step`: what
-    one is called.
+    A `scored_task` that has D4RL scores adds a column of them, for data of this `origin`. `step`
+    is what the steps are called.
     """
     curves = seed_means(evaluations)
-    has_score = score(scored, 0.0) is not None
+    has_score = score(scored_task, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
-    table.add_column("seed", justify="right")
-    columns = ["first", "best", f"at {step}", "last", f"at {step}"]
-    for column in [*columns, *([score_heading(data)] if has_score else [])]:
+    columns = ["seed", "first", "best", f"at {step}", "last", f"at {step}"]
+    for column in [*columns, *([_score_heading(origin)] if has_score else [])]:
         table.add_column(column, justify="right")
-
-    def scores(last: Sequence[float]) -> list[str]:
-        """Of the last evaluations: the mean, and of several the interval."""
-        found = score(scored, last)
-        if found is None:
-            return []
-        return [f"{found[0]:.1f}" if len(found) == 1 else f"{Sample.of(found):.1f}"]
-
     for seed, curve in curves.items():
         known = curve.dropna()
+        last_score = score(scored_task, known.iloc[-1])
         table.add_row(
             str(seed),
             f"{known.iloc[0]:,.1f}",
@@ -56,91 +37,86 @@ def summary(
             f"{known.idxmax():,}",
             f"{known.iloc[-1]:,.1f}",
             f"{known.index[-1]:,}",
-            *scores([known.iloc[-1]]),
+            *([] if last_score is None else [f"{last_score:.1f}"]),
         )
-    if curves.shape[1] > 1:
-        common = curves.dropna()
-        if len(common):
-            sample = Sample.of(common.iloc[-1])
-            last = f"{sample.mean:,.1f} ± {sample.interval:,.1f}"
-            table.add_section()
-            row = ("all", "", "", "", last, f"{common.index[-1]:,}")
-            table.add_row(*row, *scores(list(common.iloc[-1])))
+    common = curves.dropna()  # the evaluations that every seed has
+    if curves.shape[1] > 1 and len(common):
+        last, scores = common.iloc[-1], score(scored_task, common.iloc[-1])
+        table.add_section()
+        table.add_row(
+            *("all", "", "", ""),
+            f"{Sample.of(last):,.1f}",
+            f"{common.index[-1]:,}",
+            *([] if scores is None else [f"{Sample.of(scores):.1f}"]),
+        )
     return table
 
 
-def returns(episodes: pd.DataFrame, data: str = "") -> Table:
-    """A row a seed: what its episodes returned, and D4RL's score of data that come from `data`."""
+def return_table(episodes: pd.DataFrame, origin: str = "") -> Table:
+    """Return a row per seed with the returns of its episodes, and D4RL scores if it has them."""
     table = Table(title="returns", title_justify="left")
-    scored = (score_heading(data),) if "score" in episodes else ()
+    scored = (_score_heading(origin),) if "score" in episodes else ()
     for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length", *scored):
         table.add_column(column, justify="right")
     for seed, played in episodes.groupby("seed"):
-        values = played["return"]
-        spread = f"{values.std():,.1f}" if len(values) > 1 else "–"
+        returns = played["return"]
         table.add_row(
             str(seed),
-            str(len(values)),
-            f"{values.mean():,.1f}",
-            spread,
-            f"{values.min():,.1f}",
-            f"{values.max():,.1f}",
+            str(len(returns)),
+            f"{returns.mean():,.1f}",
+            f"{returns.std():,.1f}" if len(returns) > 1 else "–",
+            f"{returns.min():,.1f}",
+            f"{returns.max():,.1f}",
             f"{played['length'].mean():,.0f}",
             *(f"{played['score'].mean():.1f}" for _ in scored),
         )
     return table
 
 
-def dataset_table(found: Mapping[str, Any]) -> Table:
-    """A summary of `td7.datasets` for people."""
-    collected = " (self-collected)" if found["self_collected"] else ""
-    title = Text(f"{found['name']}{collected}")  # not markup: names may hold brackets
+def _score_heading(origin: str) -> str:
+    """Return the heading of D4RL scores, which names the data unless they are D4RL's."""
+    return D4RL_SCORE if origin == D4RL else f"{D4RL_SCORE} ({origin})"
+
+
+def dataset_table(summary: Mapping[str, Any]) -> Table:
+    """Return a dataset's summary as rows of a name and a value."""
+    recorded = " (self-collected)" if summary["self_collected"] else ""
+    title = Text(f"{summary['name']}{recorded}")  # as text, for names may contain rich's markup
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name in ("source", "task", "rows", "episodes", "state_dim", "action_dim"):
-        value = found[name]
-        words = f"{value:,}" if isinstance(value, int) else value or "unknown"
-        table.add_row(name.replace("_dim", " dimensions"), Text(words))
-        if name == "rows" and found["left_out"]:
-            table.add_row("rows left out (cut, without a next state)", f"{found['left_out']:,}")
-    table.add_row("rows that end for good", f"{100 * found['terminal_share']:.2f}%")
+        value = summary[name]
+        shown = f"{value:,}" if isinstance(value, int) else value or "unknown"
+        table.add_row(name.replace("_dim", " dimensions"), Text(shown))
+        if name == "rows" and summary["left_out"]:
+            table.add_row("rows left out (cut, without a next state)", f"{summary['left_out']:,}")
+    table.add_row("rows that end for good", f"{100 * summary['terminal_share']:.2f}%")
     statistics = {"returns": "return", "lengths": "length", "scores": D4RL_SCORE}
     for name, label in statistics.items():
-        if found[name] is not None:
+        if summary[name] is not None:
             table.add_section()
-            for statistic, value in found[name].items():
+            for statistic, value in summary[name].items():
                 table.add_row(f"{label}, {statistic}", "–" if value is None else f"{value:,.1f}")
     return table
 
 
 def plan_table(states: Mapping[PlannedRun, RunState]) -> Table:
-    """A study's rows, and on how many tasks each is done."""
+    """Return a row per row of a study, with the tasks on which it is to do or done."""
     table = Table(title="the plan", title_justify="left")
-    counted = "updates" if any("dataset" in run.options for run in states) else "steps"
-    for column in ("row", "algorithm", counted, "seeds"):
-        table.add_column(column, justify="right" if column in (counted, "seeds") else "left")
-    for wanted in RunState:
-        table.add_column(wanted.value)
+    unit = "updates" if any(run.options.dataset for run in states) else "steps"
+    for column in ("row", "algorithm", unit, "seeds"):
+        table.add_column(column, justify="right" if column in (unit, "seeds") else "left")
+    for state in RunState:
+        table.add_column(state.value)
     for label in dict.fromkeys(run.label for run in states):
-        own = {run: found for run, found in states.items() if run.label == label}
-        first = next(iter(own))
-        places = [
-            ", ".join(run.where for run, found in own.items() if found is wanted)
-            for wanted in RunState
-        ]
-        sizes = (f"{first.options['steps']:,}", str(len(first.options["seeds"])))
-        table.add_row(label, first.algorithm, *sizes, *places)
+        runs = [run for run in states if run.label == label]
+        tasks = [_tasks(run for run in runs if states[run] is state) for state in RunState]
+        options = runs[0].options
+        sizes = (f"{options.steps:,}", str(len(options.seeds)))
+        table.add_row(label, runs[0].algorithm, *sizes, *tasks)
     return table
 
 
-def new_console() -> "Console":
-    """Standard output; where it is no terminal, wide enough for every table."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 140)
-
-
-def failed(message: object, status: int) -> int:
-    print(f"td7: {message}", file=sys.stderr)
-    return status
+def _tasks(runs: Iterable[PlannedRun]) -> str:
+    return ", ".join(run.task for run in runs)

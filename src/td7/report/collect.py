@@ -115,7 +115,7 @@ def _shortfall(request: StudyRequest, study: Study, result: Result) -> list[str]
         count = f"{result.steps:,} of the {steps:,} {study.step_unit} requested"
         notes.append(f"{result.name}: {count}")
     configured = {*result.seeds, *result.config["seeds"]}
-    missing = sorted(set(request.options.get("seeds", ())) - configured)
+    missing = sorted(set(request.options.seeds) - configured)
     if missing:
         notes.append(f"{result.name}: {seed_list(missing)} missing")
     return notes

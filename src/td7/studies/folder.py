@@ -1,22 +1,25 @@
-"""What a study folder holds: what was asked for, its runs, those that failed.
+"""What a study folder holds on disk.
 
-OUT/study.json           what was asked for
+OUT/study.json           the request: what the study was asked to run
 OUT/ROW/TASK/            a run folder: one row on one task, its seeds stacked
-OUT/ROW/TASK--seeds-A-B/ the same of some of the seeds, where they are divided among runs
-OUT/failed.json          runs that failed, with their errors; they are tried again
-OUT/logs/ROW--TASK.log   what a run said
+OUT/ROW/TASK--seeds-A-B/ likewise, where --seeds-each divides the seeds among several runs
+OUT/failed.json          runs that failed, with their errors; the next `td7 study` tries them again
+OUT/logs/ROW--TASK.log   the output of a run
+
+No torch here: `td7 report` imports this module.
 """
 
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from td7.errors import InputError
 from td7.files import write_json, writing_to
+from td7.options import RUN_OPTIONS, TrainOptions, options_from
 from td7.runs.record import RunRecord, finished_steps
 from td7.studies.rows import variant
 from td7.types import Task
@@ -24,14 +27,14 @@ from td7.types import Task
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What `td7 study` is asked for. Empty: what the paper did."""
+    """What `td7 study` was asked to run; an empty field stands for what the paper did."""
 
     name: str
     rows: tuple[str, ...] = ()  # labels
-    tasks: tuple[str, ...] = ()  # ids of tasks, or with given data ids and paths of datasets
+    tasks: tuple[str, ...] = ()  # ids of tasks; offline, ids or paths of datasets
     steps: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)  # others of `td7.train`
-    seeds_each: int = 0  # of a run; 0: all
+    options: TrainOptions = TrainOptions()  # what all runs share: the fields in RUN_OPTIONS
+    seeds_each: int = 0  # seeds per run; 0: all
 
 
 class RunState(Enum):
@@ -42,82 +45,90 @@ class RunState(Enum):
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One row of a study on one task."""
+    """One row of a study on one task, and the folder of its run."""
 
     label: str
     algorithm: str
-    where: str  # a task's id, or a dataset's name
+    task: str  # a task's id, or a dataset's name
     folder: Path
-    options: Mapping[str, Any]  # of `td7.train`
+    options: TrainOptions
 
     @property
     def name(self) -> str:
-        """For people and for file names."""
+        """ROW--TASK, for messages and file names."""
         return f"{self.folder.parent.name}--{self.folder.name}"
 
     @property
     def seed_steps(self) -> int:
-        return len(self.options["seeds"]) * int(self.options["steps"])
+        return len(self.options.seeds) * self.options.steps
 
 
 def write_request(request: StudyRequest, out: Path) -> None:
-    """Notes what a folder is for."""
+    """Write study.json."""
+    options = {name: getattr(request.options, name) for name in RUN_OPTIONS}
+    if not options["env_kwargs"]:
+        del options["env_kwargs"]
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "study.json", asdict(request))
+        write_json(out / "study.json", {**asdict(request), "options": options})
 
 
 def read_request(out: Path) -> StudyRequest | None:
-    """What a folder is for, if it holds a study."""
+    """Read study.json; None if the folder holds no study."""
     file = out / "study.json"
     if not file.exists():
         return None
     try:
         data = json.loads(file.read_text())
-        return StudyRequest(**{**data, "rows": tuple(data["rows"]), "tasks": tuple(data["tasks"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return StudyRequest(
+            **{
+                **data,
+                "rows": tuple(data["rows"]),
+                "tasks": tuple(data["tasks"]),
+                "options": options_from(TrainOptions, data.get("options", {})),
+            }
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{file} is damaged: {error}") from None
 
 
-def state(run: PlannedRun) -> RunState:
-    """Where a run stands; raises if its folder holds another one."""
+def run_state(run: PlannedRun) -> RunState:
+    """Return how far a run is; raise if its folder holds a run with other settings."""
     if not (run.folder / "config.json").exists():
         return RunState.TO_DO
     record = RunRecord.read(run.folder)
-    same = ("variant", "seeds", "evaluate_every", "evaluation_episodes")
-    wanted = {name: run.options[name] for name in same if name in run.options}
-    found = {**record.hyperparameters, **record.data}
-    if "env" in run.options:
-        wanted["env_kwargs"] = run.options.get("env_kwargs", {})
-        found["env_kwargs"] = record.task.kwargs
-    for name, value in {**wanted, **_hyperparameters(run)}.items():
-        text = json.dumps(found.get(name))
-        if name in found and text != json.dumps(value):
+    saved = {**record.hyperparameters, **record.data, "env_kwargs": record.task.kwargs}
+    for name, value in _settings(run).items():
+        text, wanted = json.dumps(saved.get(name)), json.dumps(value)
+        if name in saved and text != wanted:
             raise InputError(
-                f"{run.folder} holds a run with {name}={text}, wanted is {json.dumps(value)}: "
-                "give --out another folder"
+                f"{run.folder} holds a run with {name}={text}, but this study needs {wanted}; "
+                "use another folder (--out)"
             )
     finished = finished_steps(run.folder)
-    enough = finished is not None and finished >= int(run.options["steps"])
-    return RunState.DONE if enough else RunState.INTERRUPTED
+    is_done = finished is not None and finished >= run.options.steps
+    return RunState.DONE if is_done else RunState.INTERRUPTED
 
 
-def _hyperparameters(run: PlannedRun) -> dict[str, Any]:
-    """All of a run's."""
+def _settings(run: PlannedRun) -> dict[str, Any]:
+    """Return what must be equal in the run's config.json, by the names there."""
     from td7.algorithms import algorithm
     from td7.configs import build_config
 
+    names = ["variant", "seeds", "evaluate_every", "evaluation_episodes"]
+    if run.options.env:  # a dataset may bring keyword arguments of its own
+        names.append("env_kwargs")
     chosen = algorithm(run.algorithm)
-    given = chosen.offline if "dataset" in run.options else {}
-    own = {**(given or {}), **run.options["set"], **variant(run.options["variant"]).settings}
-    config = build_config(chosen.config, own)
-    if "env" in run.options:
-        config = config.for_task(Task(run.options["env"]))
-    return asdict(config)
+    offline = chosen.offline if run.options.dataset else {}
+    changes = {**(offline or {}), **run.options.set, **variant(run.options.variant).settings}
+    config = build_config(chosen.config, changes)
+    if run.options.env:
+        config = config.for_task(Task(run.options.env))
+    return {**{name: getattr(run.options, name) for name in names}, **asdict(config)}
 
 
-def fraction(run: PlannedRun) -> float:
-    """How much of a run its evaluations show to be done."""
+def completed_fraction(run: PlannedRun) -> float:
+    """Return the fraction of a run's steps that its evaluations cover."""
     try:
         with (run.folder / "evaluations.csv").open() as file:
             last: dict[str, int] = {}
@@ -129,12 +140,12 @@ def fraction(run: PlannedRun) -> float:
     return min(1.0, sum(last.values()) / max(1, run.seed_steps))
 
 
-def log_of(run: PlannedRun, folder: Path) -> Path:
+def log_path(run: PlannedRun, folder: Path) -> Path:
     return folder / f"{run.name}.log"
 
 
 def write_failures(out: Path, failed: Mapping[str, str]) -> None:
-    """For the next time; where nothing failed there is no file."""
+    """Write failed.json, or remove it if no run failed."""
     if failed:
         write_json(out / "failed.json", failed)
     else:
@@ -142,12 +153,12 @@ def write_failures(out: Path, failed: Mapping[str, str]) -> None:
 
 
 def read_failures(out: Path) -> dict[str, str]:
-    """Runs that failed the last time, and their errors."""
+    """Return the errors of the runs that failed the last time, by the names of the runs."""
     file = out / "failed.json"
     if not file.exists():
         return {}
     try:
-        found: dict[str, str] = json.loads(file.read_text())
+        failures: dict[str, str] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{file} is damaged: {error}") from None
-    return found
+    return failures

@@ -1,140 +1,134 @@
-"""A study as runs: which there are and how long they will take."""
+"""A study as runs: which runs there are, and how long they take."""
 
 import csv
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from td7.algorithms import algorithm
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, unknown
 from td7.runs.record import total_seconds
-from td7.studies.folder import PlannedRun, StudyRequest, fraction, read_request
+from td7.studies.folder import PlannedRun, StudyRequest, completed_fraction, read_request
 from td7.studies.rows import Row, Study, study
 
 
-def plan(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedRun]:
-    """Every run of the study, a row after the other, all checked."""
+def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedRun]:
+    """Return every run of the study, row by row; raise for any mistake in the request."""
     chosen = study(request.name)
-    before = read_request(out)
-    if before is not None and before.name != request.name:  # one folder holds one study
-        raise InputError(f"{out} holds the study {before.name}; give --out another folder")
-    steps = request.steps or chosen.steps
-    found = []
+    previous = read_request(out)
+    if previous is not None and previous.name != request.name:
+        raise InputError(f"{out} holds the study {previous.name}; use another folder (--out)")
+    runs = []
     for number, row in enumerate(chosen.rows.values()):
         if request.rows and row.label not in request.rows:
             continue
-        for where, options in _places(chosen, request.tasks, datasets):
-            given = {
-                **request.options,
-                **options,
-                "variant": f"{chosen.name}/{row.label}",
-                "steps": steps,
-                "set": _settings(row, request.options.get("set", {})),
-            }
-            for which, seeds in _shares(request):
-                folder = _row_folder(out, number, row.label) / f"{_slug(where)}{which}"
-                own = {**given, **seeds}
-                found.append(PlannedRun(row.label, row.algorithm, where, folder, own))
-    _check_names(request.options.get("set", {}), {run.algorithm for run in found})
-    unknown_rows = [label for label in request.rows if label not in chosen.rows]
-    if unknown_rows:
-        names = list(chosen.rows)
-        raise unknown(f"row of {chosen.name}", unknown_rows[0], names, shown=len(names))
-    _check_folders(found)
-    return found
+        row_folder = _row_folder(out, number, row.label)
+        for task, where in _tasks(chosen, request.tasks, datasets):
+            options = replace(
+                request.options,
+                **where,
+                variant=f"{chosen.name}/{row.label}",
+                steps=request.steps or chosen.steps,
+                set=_settings_of(row, request.options.set),
+            )
+            for suffix, seeds in _divide_seeds(options.seeds, request.seeds_each):
+                folder = row_folder / f"{_slug(task)}{suffix}"
+                seeded = replace(options, seeds=seeds)
+                runs.append(PlannedRun(row.label, row.algorithm, task, folder, seeded))
+    _check_hyperparameters(request.options.set, {run.algorithm for run in runs})
+    for label in request.rows:
+        if label not in chosen.rows:
+            raise unknown(f"row of {chosen.name}", label, chosen.rows, shown=len(chosen.rows))
+    _check_folders(runs)
+    return runs
 
 
-def _shares(request: StudyRequest) -> list[tuple[str, dict[str, Any]]]:
-    """Which seeds each run of a row on a task has: what its folder's name says, and the option."""
-    seeds, each = request.options.get("seeds", ()), request.seeds_each
+def _tasks(chosen: Study, tasks: Sequence[str], datasets: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of each task or dataset, and the option that selects it."""
+    if not chosen.datasets:
+        return [(task, {"env": task}) for task in tasks or chosen.tasks]
+    selected = []
+    for name in tasks or chosen.datasets:
+        path = datasets / DATASETS[name].file if name in DATASETS else Path(name)
+        task = name if name in DATASETS else path.stem
+        selected.append((task, {"dataset": str(path.resolve())}))
+    return selected
+
+
+def _settings_of(row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the hyperparameters that the row's algorithm has."""
+    names = algorithm(row.algorithm).config.__dataclass_fields__
+    return {name: value for name, value in settings.items() if name in names}
+
+
+def _divide_seeds(seeds: tuple[int, ...], each: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the seeds of each run, `each` at a time, and what its folder's name ends with."""
     if not 0 < each < len(seeds):
-        return [("", {})]
-    shares = (seeds[i : i + each] for i in range(0, len(seeds), each))
-    return [(f"--seeds-{own[0]}-{own[-1]}", {"seeds": own}) for own in shares]
+        return [("", seeds)]
+    groups = [seeds[i : i + each] for i in range(0, len(seeds), each)]
+    return [(f"--seeds-{group[0]}-{group[-1]}", group) for group in groups]
 
 
 def _row_folder(out: Path, number: int, label: str) -> Path:
-    """Named by the row's place among the others; one that is there stays as it was named."""
-    own = re.compile(rf"\d\d-{re.escape(_slug(label))}")
-    known = sorted(path for path in out.glob("*-*") if own.fullmatch(path.name))
-    return known[0] if known else out / f"{number:02d}-{_slug(label)}"
-
-
-def _check_folders(found: Iterable[PlannedRun]) -> None:
-    """Two runs in one folder would be one."""
-    first: dict[Path, PlannedRun] = {}
-    for run in found:
-        other = first.setdefault(run.folder, run)
-        if other is run:
-            continue
-        a, b = (one.options.get("dataset", one.where) for one in (other, run))
-        if a == b:
-            raise InputError(f"{a} is given twice")
-        raise InputError(f"{a} and {b} would share the folder {run.folder}: rename one of them")
-
-
-def _places(
-    chosen: Study, tasks: Sequence[str], datasets: Path
-) -> list[tuple[str, dict[str, str]]]:
-    """What a run's task is called, and the options that choose it."""
-    if not chosen.datasets:
-        return [(task, {"env": task}) for task in tasks or chosen.tasks]
-    found = []
-    for name in tasks or chosen.datasets:
-        path = datasets / DATASETS[name].file if name in DATASETS else Path(name)
-        found.append((name if name in DATASETS else path.stem, {"dataset": str(path.resolve())}))
-    return found
-
-
-def missing_data(found: Iterable[PlannedRun]) -> list[str]:
-    """A line for each dataset that is not there."""
-    lines: dict[str, None] = {}
-    for run in found:
-        path = Path(run.options.get("dataset", "."))
-        if not path.exists():
-            fetch = f"td7 dataset fetch {run.where} --out {shlex.quote(str(path.parent))}"
-            advice = f"; `{fetch}` gets it" if run.where in DATASETS else ""
-            lines[f"there is no dataset {path}{advice}"] = None
-    return list(lines)
-
-
-def _settings(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given hyperparameters that the row's algorithm has."""
-    from td7.algorithms import algorithm
-
-    names = algorithm(row.algorithm).config.__dataclass_fields__
-    return {name: value for name, value in given.items() if name in names}
-
-
-def _check_names(given: Mapping[str, Any], algorithms: Iterable[str]) -> None:
-    """A hyperparameter that no row has is a mistake."""
-    from td7.algorithms import algorithm
-
-    names = {n: None for a in sorted(algorithms) for n in algorithm(a).config.__dataclass_fields__}
-    for name in given:
-        if names and name not in names:
-            raise unknown("hyperparameter", name, names, shown=len(names))
+    """Return the row's folder: the existing one, or one that begins with the row's number."""
+    name = re.compile(rf"\d\d-{re.escape(_slug(label))}")
+    existing = sorted(path for path in out.glob("*-*") if name.fullmatch(path.name))
+    return existing[0] if existing else out / f"{number:02d}-{_slug(label)}"
 
 
 def _slug(text: str) -> str:
     return re.sub(r"[^\w.+-]+", "_", text).strip("_")
 
 
+def _check_hyperparameters(settings: Mapping[str, Any], algorithms: Iterable[str]) -> None:
+    """Raise for a hyperparameter that no row has."""
+    names = {n: None for a in sorted(algorithms) for n in algorithm(a).config.__dataclass_fields__}
+    for name in settings:
+        if names and name not in names:
+            raise unknown("hyperparameter", name, names, shown=len(names))
+
+
+def _check_folders(runs: Iterable[PlannedRun]) -> None:
+    """Raise if two runs would write to the same folder."""
+    first: dict[Path, PlannedRun] = {}
+    for run in runs:
+        other = first.setdefault(run.folder, run)
+        if other is run:
+            continue
+        a, b = (one.options.dataset or one.task for one in (other, run))
+        if a == b:
+            raise InputError(f"{a} is given twice")
+        raise InputError(f"{a} and {b} would share the folder {run.folder}: rename one of them")
+
+
+def missing_datasets(runs: Iterable[PlannedRun]) -> list[str]:
+    """Return a line for each dataset file that does not exist."""
+    lines: dict[str, None] = {}
+    for run in runs:
+        path = Path(run.options.dataset or ".")
+        if not path.exists():
+            fetch = f"td7 dataset fetch {run.task} --out {shlex.quote(str(path.parent))}"
+            hint = f"; download it with `{fetch}`" if run.task in DATASETS else ""
+            lines[f"there is no dataset {path}{hint}"] = None
+    return list(lines)
+
+
 # -- how long ------------------------------------------------------------------------------------
 
 
-def measured_rates(found: Iterable[PlannedRun], at_once: int) -> dict[str, float]:
-    """Seed-steps a second of each algorithm on the whole machine, by the finished runs among these.
+def measured_rates(runs: Iterable[PlannedRun], at_once: int) -> dict[str, float]:
+    """Return each algorithm's seed-steps per second on the whole machine, from finished runs.
 
-    So many runs were made at a time, each with its share of the machine.
+    Each run is assumed to have had one of `at_once` equal parts of the machine.
     """
     seconds: dict[str, float] = {}
     steps: dict[str, float] = {}
-    for run in found:
+    for run in runs:
         if (total := total_seconds(run.folder)) is not None:
             seconds[run.algorithm] = seconds.get(run.algorithm, 0.0) + total
             steps[run.algorithm] = steps.get(run.algorithm, 0.0) + run.seed_steps
@@ -142,7 +136,7 @@ def measured_rates(found: Iterable[PlannedRun], at_once: int) -> dict[str, float
 
 
 def usual_rates(device: str) -> dict[str, float]:
-    """The same as measured elsewhere, on one H200 and on two CPU cores; the file says how."""
+    """Return such rates as measured on one H200 (cuda) and on two CPU cores (cpu)."""
     with (files("td7.studies") / "throughput.csv").open() as file:
         return {
             row["algorithm"]: float(row["seed_steps_per_second"])
@@ -151,27 +145,27 @@ def usual_rates(device: str) -> dict[str, float]:
         }
 
 
-def seconds_left(left: Mapping[PlannedRun, float], rates: Mapping[str, float]) -> float | None:
-    """Of runs with so much of each to do, at a machine's rates; None: nobody knows."""
-    if any(run.algorithm not in rates for run in left):
+def seconds_left(remaining: Mapping[PlannedRun, float], rates: Mapping[str, float]) -> float | None:
+    """Return the time for the remaining fraction of each run; None if a rate is unknown."""
+    if any(run.algorithm not in rates for run in remaining):
         return None
-    return sum(part * run.seed_steps / rates[run.algorithm] for run, part in left.items())
+    return sum(part * run.seed_steps / rates[run.algorithm] for run, part in remaining.items())
 
 
 @dataclass
 class StudyStatus:
-    """Where a study stands."""
+    """How far a study is."""
 
     runs: Sequence[PlannedRun]
     done: list[PlannedRun]
     failed: dict[str, str] = field(default_factory=dict)  # name: error
     running: list[PlannedRun] = field(default_factory=list)
 
-    def parts(self) -> dict[PlannedRun, float]:
-        """How much of each run is still to be done."""
+    def remaining(self) -> dict[PlannedRun, float]:
+        """Return the fraction of each run that is still to be trained."""
         ended = {run.name for run in self.done} | set(self.failed)
-        left = [run for run in self.runs if run.name not in ended]
-        return {run: 1 - fraction(run) for run in left}
+        return {run: 1 - completed_fraction(run) for run in self.runs if run.name not in ended}
 
-    def seconds(self, usual: Mapping[str, float], at_once: int) -> float | None:
-        return seconds_left(self.parts(), {**usual, **measured_rates(self.done, at_once)})
+    def seconds_left(self, usual: Mapping[str, float], at_once: int) -> float | None:
+        """Return the time for the rest, at the rates of the finished runs, or else `usual` ones."""
+        return seconds_left(self.remaining(), {**usual, **measured_rates(self.done, at_once)})

@@ -1,43 +1,41 @@
-"""How far a study is, to watch."""
+"""Progress of a study: a line on a terminal, redrawn, or lines in a log."""
 
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from td7.studies.plan import StudyStatus
 from td7.training.progress import duration
-
-if TYPE_CHECKING:
-    from td7.studies.plan import StudyStatus
 
 
 class StudyProgress:
-    """How far a study is: a line on a terminal, redrawn, or one now and then in a log."""
+    """Shows how many runs are done, how long the rest takes, and which runs are being trained."""
 
-    def __init__(self, usual: Mapping[str, float], at_once: int) -> None:
-        self._usual, self._at_once = usual, at_once
+    def __init__(self, usual_rates: Mapping[str, float], at_once: int) -> None:
+        self._usual_rates, self._at_once = usual_rates, at_once
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False)
-        self._every = 2.0 if self._console.is_terminal else 30.0  # seconds
+        self._seconds_between = 2.0 if self._console.is_terminal else 30.0
         self._ended = -1
-        self._drawn = time.monotonic()
+        self._shown = time.monotonic()
         if self._console.is_terminal:
             self._live.start()
 
-    def show(self, standing: "StudyStatus") -> None:
-        ended = len(standing.done) + len(standing.failed)
-        if ended == self._ended and time.monotonic() - self._drawn < self._every:
+    def show(self, status: StudyStatus) -> None:
+        """Called often; writes a line when a run has ended or the last line is old."""
+        ended = len(status.done) + len(status.failed)
+        if ended == self._ended and time.monotonic() - self._shown < self._seconds_between:
             return
-        self._ended, self._drawn = ended, time.monotonic()
-        failed = f", {len(standing.failed)} failed" if standing.failed else ""
-        left = duration(standing.seconds(self._usual, self._at_once))
-        now = ", ".join(f"{run.label} on {run.where}" for run in standing.running)
-        text = f"{len(standing.done)} of {len(standing.runs)} runs done{failed}, {left} to go"
-        text += f": {now}" if now else ""
+        self._ended, self._shown = ended, time.monotonic()
+        failed = f", {len(status.failed)} failed" if status.failed else ""
+        left = duration(status.seconds_left(self._usual_rates, self._at_once))
+        running = ", ".join(f"{run.label} on {run.task}" for run in status.running)
+        text = f"{len(status.done)} of {len(status.runs)} runs done{failed}, {left} left"
+        text += f": {running}" if running else ""
         if self._console.is_terminal:
             self._live.update(Text(text), refresh=True)
         else:

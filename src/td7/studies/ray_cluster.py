@@ -1,8 +1,8 @@
-"""Runs of a study on a Ray cluster: a task each, tried again where a node is lost, counted once.
+"""Runs of a study on a Ray cluster, one task per run; Ray repeats a task whose node is lost.
 
-A node that sees the study's folder trains in it, and a run that a lost node began is resumed by
-another. A node that does not see it trains in a folder of its own, and the finished run is brought
-back to the head; then a lost node's run begins again.
+A node that shares the study's folder trains in it: a run that a lost node began is resumed by
+another. A node that does not share it trains in a folder of its own and sends the finished run to
+the head: a run that it began and lost starts again.
 """
 
 import io
@@ -20,77 +20,81 @@ from td7.errors import InputError, Stopped
 from td7.files import write
 from td7.processes import available_cores
 from td7.runs.folder import IN_USE
-from td7.studies.folder import PlannedRun, RunState, log_of, state, write_failures
-from td7.studies.local import note, signals, start_process, stop
+from td7.studies.folder import PlannedRun, RunState, log_path, run_state, write_failures
+from td7.studies.local import received_signals, record_outcome, start_process, stop_processes
 from td7.studies.plan import StudyStatus
 
-TOKEN = ".head"  # in the study's folder: a node that reads the same in it sees the same folder
-LOOK_EVERY = 0.2  # seconds
-PATIENCE = 120.0  # seconds until the process of a lost node, which holds its run, must be gone
+TOKEN_FILE = ".head"  # a node that reads the head's token in it shares the study's folder
+POLL_SECONDS = 0.2  # between two checks of the tasks and of received signals
+CANCEL_SECONDS = 60.0  # that cancelled tasks have to end
+IN_USE_SECONDS = 120.0  # that the process of a lost node may keep its run folder locked
 
 
 @dataclass(frozen=True)
-class Share:
-    """What a run takes of a node."""
+class Resources:
+    """What a run takes of the cluster."""
 
     cpus: float
     gpus: float
-    tries: int  # after the first, where nodes are lost
+    retries: int  # after the first attempt, where nodes are lost
 
 
 @dataclass(frozen=True)
 class RemoteResult:
-    """What a node gives back of a run."""
+    """What a node returns for a run."""
 
-    status: int
+    exit_status: int
     log: bytes
-    folder: bytes | None  # the run folder, packed; None where the head sees it
+    folder: bytes | None  # the packed run folder; None if the head shares it
 
 
 def launch_on_ray(
     runs: Sequence[PlannedRun],
     out: Path,
     address: str,
-    share: Share,
+    resources: Resources,
     show: Callable[[StudyStatus], None],
 ) -> StudyStatus:
-    """As `launching.launch`, on the cluster at `address` (empty: one of this machine alone)."""
-    ray = _ray()
-    standing = StudyStatus(runs, [run for run in runs if state(run) is RunState.DONE])
+    """Make all runs that are not done, on the cluster at `address`.
+
+    An empty address starts a cluster of this machine alone.
+    """
+    ray = _import_ray()
+    status = StudyStatus(runs, [run for run in runs if run_state(run) is RunState.DONE])
     log_folder = out / "logs"
     log_folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(16)
-    write(out / TOKEN, token.encode())
+    write(out / TOKEN_FILE, token.encode())
     ray.init(address=address or None, log_to_driver=False, logging_level="ERROR")
     try:
-        remote = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=share.tries)
-        there = remote(_train_there)
-        waiting: dict[Any, PlannedRun] = {}
+        task = ray.remote(
+            num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=resources.retries
+        )(_train_on_node)
+        pending: dict[Any, PlannedRun] = {}
         for run in runs:
-            if run not in standing.done:
-                whole = replace(run, folder=run.folder.resolve())
-                waiting[there.remote(whole, str(out.resolve()), token)] = run
-        with signals() as asked:
-            while waiting and not asked:
-                standing.running = list(waiting.values())
-                show(standing)
-                for ref in ray.wait(list(waiting), timeout=LOOK_EVERY)[0]:
-                    run = waiting.pop(ref)
-                    _take(ray, ref, run, log_folder, standing)
-                    write_failures(out, standing.failed)
-            if asked:
-                for ref in waiting:
+            if run not in status.done:
+                absolute = replace(run, folder=run.folder.resolve())
+                pending[task.remote(absolute, str(out.resolve()), token)] = run
+        with received_signals() as received:
+            while pending and not received:
+                status.running = list(pending.values())
+                show(status)
+                for ref in ray.wait(list(pending), timeout=POLL_SECONDS)[0]:
+                    _collect(ray, ref, pending.pop(ref), log_folder, status)
+                    write_failures(out, status.failed)
+            if received:
+                for ref in pending:
                     ray.cancel(ref)
-                ray.wait(list(waiting), num_returns=len(waiting), timeout=60)
-                raise Stopped(asked[0], out)
-        standing.running = []
-        show(standing)
-        return standing
+                ray.wait(list(pending), num_returns=len(pending), timeout=CANCEL_SECONDS)
+                raise Stopped(received[0], out)
+        status.running = []
+        show(status)
+        return status
     finally:
         ray.shutdown()
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         import ray
     except ImportError:
@@ -98,27 +102,28 @@ def _ray() -> Any:
     return ray
 
 
-def _take(ray: Any, ref: Any, run: PlannedRun, log_folder: Path, standing: StudyStatus) -> None:
+def _collect(ray: Any, ref: Any, run: PlannedRun, log_folder: Path, status: StudyStatus) -> None:
+    """Keep what a node returned for a run, and record the outcome."""
     try:
-        came: RemoteResult = ray.get(ref)
-    except ray.exceptions.RayError as error:  # its tries are used up
-        standing.failed[run.name] = str(error).strip().splitlines()[0]
+        result: RemoteResult = ray.get(ref)
+    except ray.exceptions.RayError as error:  # there are no retries left
+        status.failed[run.name] = str(error).strip().splitlines()[0]
         return
-    with log_of(run, log_folder).open("ab") as log:
-        log.write(came.log)
-    # What failed elsewhere is worth less than what was begun here, which may have snapshots.
-    if came.folder is not None and (came.status == 0 or not run.folder.exists()):
-        _unpack(came.folder, run.folder)
-    note(run, came.status, log_folder, standing)
+    with log_path(run, log_folder).open("ab") as log:
+        log.write(result.log)
+    # A failed run does not replace one that was begun here, which may have snapshots.
+    if result.folder is not None and (result.exit_status == 0 or not run.folder.exists()):
+        _unpack(result.folder, run.folder)
+    record_outcome(run, result.exit_status, log_folder, status)
 
 
 def _unpack(packed: bytes, folder: Path) -> None:
-    """A run folder, all of it or nothing."""
+    """Unpack a run folder under a temporary name, then put it in the place of the old one."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        # What Python 3.11 before 3.11.4 does not know of, it does not look at.
+        # Python before 3.11.4 has no filters and ignores this attribute.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(aside)
     shutil.rmtree(folder, ignore_errors=True)
@@ -128,43 +133,43 @@ def _unpack(packed: bytes, folder: Path) -> None:
 # -- on a node -----------------------------------------------------------------------------------
 
 
-def _train_there(run: PlannedRun, out: str, token: str) -> RemoteResult:
-    """Trains or resumes, in the study's folder if it can be seen from here."""
-    if _sees(Path(out), token):
+def _train_on_node(run: PlannedRun, out: str, token: str) -> RemoteResult:
+    """Train or resume a run, in the study's folder if this node shares it."""
+    if _shares_folder(Path(out), token):
         with tempfile.TemporaryDirectory() as logs:
             return _train(run, Path(logs))
-    with tempfile.TemporaryDirectory() as own:
-        here = replace(run, folder=Path(own) / "row" / "run")
-        came = _train(here, Path(own))
-        return replace(came, folder=_packed(here.folder))
+    with tempfile.TemporaryDirectory() as scratch:
+        local = replace(run, folder=Path(scratch) / "row" / "run")
+        result = _train(local, Path(scratch))
+        return replace(result, folder=_pack(local.folder))
 
 
-def _sees(out: Path, token: str) -> bool:
+def _shares_folder(out: Path, token: str) -> bool:
     try:
-        return (out / TOKEN).read_text() == token
+        return (out / TOKEN_FILE).read_text() == token
     except OSError:
         return False
 
 
 def _train(run: PlannedRun, logs: Path) -> RemoteResult:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + IN_USE_SECONDS
     while True:
-        if state(run) is RunState.DONE:  # a lost node had just finished it
+        if run_state(run) is RunState.DONE:  # a node finished it just before it was lost
             return RemoteResult(0, b"", None)
         process = start_process(run, logs, available_cores())
         try:
-            status = process.wait()
+            exit_status = process.wait()
         finally:
-            stop([process])  # also where the task is cancelled
-        log = log_of(run, logs).read_bytes()
-        if status == 0 or IN_USE.encode() not in log or time.monotonic() > deadline:
-            return RemoteResult(status, log, None)
-        log_of(run, logs).unlink()
+            stop_processes([process])  # also when the task is cancelled
+        log = log_path(run, logs).read_bytes()
+        if exit_status == 0 or IN_USE.encode() not in log or time.monotonic() > deadline:
+            return RemoteResult(exit_status, log, None)
+        log_path(run, logs).unlink()
         time.sleep(1.0)
 
 
-def _packed(folder: Path) -> bytes | None:
-    """The run folder without its snapshots, which are large and of no use once it is finished."""
+def _pack(folder: Path) -> bytes | None:
+    """Return the run folder as an archive, without its snapshots, which are large."""
     if not folder.exists():
         return None
     buffer = io.BytesIO()

@@ -1,67 +1,68 @@
-"""`td7.study`: all runs of one of the paper's tables. The command line is this, in words."""
+"""`td7.study`: all runs of one of the paper's tables."""
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from td7.configs import as_words, parse_number, parse_settings
+from td7.configs import parse_number
 from td7.errors import InputError
-from td7.options import StudyOptions, document_options, options_from, parse_env_kwargs, parse_seeds
+from td7.options import StudyOptions, document_options, options_from
 from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
-from td7.studies import folder as folder_module
-from td7.studies import plan as plan_module
-from td7.studies.folder import PlannedRun, RunState, StudyRequest, fraction, write_request
+from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
 from td7.studies.local import launch
-from td7.studies.plan import StudyStatus, measured_rates, missing_data, seconds_left, usual_rates
+from td7.studies.plan import StudyStatus, missing_datasets, plan_runs, usual_rates
 from td7.studies.progress import StudyProgress
-from td7.studies.ray_cluster import Share, launch_on_ray
+from td7.studies.ray_cluster import Resources, launch_on_ray
 from td7.training.hardware import choose_device
-from td7.training.resolve import run_config, train_options
+from td7.training.resolve import run_config
 from td7.types import Task
 
-TRIES = 3  # after the first, where nodes are lost
+RETRIES = 3  # of a run whose node is lost
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every run of a study, and where it stands. Nothing is written yet."""
+    """Every run of a study and how far it is. Planning writes nothing."""
 
     options: StudyOptions
     request: StudyRequest
-    device: str  # auto: whatever a node has
-    share: Share
+    device: str  # on a cluster it may be auto: what a node has
+    resources: Resources
     states: Mapping[PlannedRun, RunState]
 
     @property
-    def done(self) -> list[PlannedRun]:
-        return [run for run, state in self.states.items() if state is RunState.DONE]
+    def status(self) -> StudyStatus:
+        done = [run for run, state in self.states.items() if state is RunState.DONE]
+        return StudyStatus(list(self.states), done)
 
     @property
-    def rates(self) -> dict[str, float]:
-        """Seed-steps a second of each algorithm: by the runs that are done, or as elsewhere."""
-        usual = usual_rates(self.device.replace("auto", "cpu"))
-        return {**usual, **measured_rates(self.done, self.options.at_once)}
+    def usual_rates(self) -> dict[str, float]:
+        return usual_rates(self.device.replace("auto", "cpu"))
 
     @property
-    def seconds(self) -> float | None:
-        """What is left takes about so long; None: nobody knows."""
-        left = [run for run, state in self.states.items() if state is not RunState.DONE]
-        return seconds_left({run: 1 - fraction(run) for run in left}, self.rates)
+    def seconds_left(self) -> float | None:
+        """Return the estimated time for the runs that are not done; None if it is unknown."""
+        return self.status.seconds_left(self.usual_rates, self.options.at_once)
 
     @property
-    def missing(self) -> list[str]:
-        """A line for each dataset that is yet to be got."""
-        return missing_data(run for run, state in self.states.items() if state is not RunState.DONE)
+    def missing_datasets(self) -> list[str]:
+        """Return a line for each dataset that a run needs and that does not exist."""
+        return missing_datasets(
+            run for run, state in self.states.items() if state is not RunState.DONE
+        )
 
 
 def study(name: str, **options: Any) -> StudyStatus:
-    """Makes all runs of one of the paper's tables, one row on one task each; given again, goes on.
+    """Make all runs of one of the paper's tables, one per row and task.
 
-    The options are those of `td7 study`: see `StudyOptions`. What comes back says which runs are
-    `done`, and of those that `failed` why. `td7.Stopped` is raised after a signal.
+    Call it again to continue: finished runs are kept and interrupted ones are resumed. The result
+    lists the runs that are `done` and the errors of those that `failed`. After a signal it raises
+    `td7.Stopped`.
+
+    The options are those of `td7 study`: see `StudyOptions`.
     """
     stop_script_import()
     return run_study(make_plan(study_options({"name": name, **options})))
@@ -71,70 +72,53 @@ document_options(study, StudyOptions, StudyStatus)
 
 
 def study_options(values: Mapping[str, Any]) -> StudyOptions:
-    """Options from Python values or from words."""
+    """Return options from Python values or from words."""
     return options_from(StudyOptions, values)
 
 
 def make_plan(options: StudyOptions) -> Plan:
-    """What there is to do, all of it checked: mistakes show before an hour is gone."""
+    """Return what there is to run, all of it checked, so that no mistake shows after an hour."""
     on_ray = options.backend == "ray"
     device = options.device if on_ray else choose_device(options.device)  # a node has its own
-    tasks = options.tasks.split(",") if isinstance(options.tasks, str) else options.tasks
-    kwargs = parse_env_kwargs(options.env_kwargs)
     request = StudyRequest(
         options.name,
-        tuple(as_words("--rows", options.rows)),
-        tuple(task for task in tasks if task),
+        options.rows,
+        options.tasks,
         options.steps,
-        {
-            "seeds": parse_seeds(options.seeds),
-            "evaluate_every": options.evaluate_every,
-            "evaluation_episodes": options.evaluation_episodes,
-            "metrics_every": options.metrics_every,
-            "keep_policies": options.keep_policies,
-            "snapshot_every": options.snapshot_every,
-            **({"env_kwargs": kwargs} if kwargs else {}),
-            "device": device,
-            "engine": options.engine,
-            "workers": options.workers,
-            "set": dict(
-                options.set if isinstance(options.set, Mapping) else parse_settings(options.set)
-            ),
-        },
+        replace(options.run_options, device=device),
         options.seeds_each,
     )
-    runs = plan_module.plan(request, options.folder, Path(options.datasets))
-    for task in dict.fromkeys(run.where for run in runs if "env" in run.options):
-        describe(Task(task, kwargs))
-    elsewhere = {}  # a node may have the GPU that is not here
-    if on_ray and device != "cpu":
-        engine = "auto" if options.engine == "graph" else options.engine
-        elsewhere = {"device": "cpu", "engine": engine}
-    for run in runs:
-        if "env" in run.options:
-            run_config(train_options({**run.options, **elsewhere}))
-    states = {run: folder_module.state(run) for run in runs}
-    return Plan(options, request, device, _share(options, device), states)
+    runs = plan_runs(request, options.folder, Path(options.datasets))
+    online = [run for run in runs if run.options.env]
+    for task in dict.fromkeys(run.task for run in online):
+        describe(Task(task, options.env_kwargs))
+    here: dict[str, Any] = {}
+    if on_ray and device != "cpu":  # a node may have the GPU that this machine lacks
+        here = {"device": "cpu", "engine": "auto" if options.engine == "graph" else options.engine}
+    for run in online:
+        run_config(replace(run.options, **here))
+    states = {run: run_state(run) for run in runs}
+    return Plan(options, request, device, _resources(options, device), states)
 
 
-def _share(options: StudyOptions, device: str) -> Share:
-    """What a run takes of a cluster's node."""
+def _resources(options: StudyOptions, device: str) -> Resources:
+    """Return what a run takes of a cluster's node."""
     usual = 1.0 if device == "cuda" else 0.0
     gpus = (
         usual if options.gpus == "auto" else parse_number("gpus", options.gpus, float, at_least=0)
     )
-    return Share(options.cpus, gpus, TRIES)
+    return Resources(options.cpus, gpus, RETRIES)
 
 
 def run_study(plan: Plan) -> StudyStatus:
-    """Makes the runs that are not done; what fails is noted, the others go on."""
-    if plan.missing:
-        first, *others = plan.missing
-        raise InputError(first + (f" ({len(others)} more are missing)" if others else ""))
+    """Make the runs that are not done; a run that fails does not stop the others."""
+    if missing := plan.missing_datasets:
+        more = f" ({len(missing) - 1} more are missing)" if len(missing) > 1 else ""
+        raise InputError(f"{missing[0]}{more}")
     options, runs = plan.options, list(plan.states)
     write_request(plan.request, options.folder)
-    with closing(StudyProgress(plan.rates, options.at_once)) as progress:
+    with closing(StudyProgress(plan.usual_rates, options.at_once)) as progress:
         show = (lambda _: None) if options.quiet else progress.show
         if options.backend == "ray":
-            return launch_on_ray(runs, options.folder, options.address, plan.share, show)
+            return launch_on_ray(runs, options.folder, options.address, plan.resources, show)
         return launch(runs, options.folder, options.at_once, show)

@@ -7,8 +7,7 @@ from td7.studies.rows.checkpoints import CHECKPOINTS
 from td7.studies.rows.design import DESIGN
 from td7.studies.rows.extrapolation import EXTRAPOLATION
 from td7.studies.rows.offline import OFFLINE
-from td7.studies.rows.online import ONLINE
-from td7.studies.rows.runtime import RUNTIME
+from td7.studies.rows.online import ONLINE, RUNTIME
 from td7.studies.rows.study import Row, Study
 
 __all__ = ["STUDIES", "Row", "Study", "study", "variant"]

@@ -1,4 +1,4 @@
-"""The benchmark: TD7 and its online baselines (section 6)."""
+"""The benchmark, TD7 and its online baselines, and their run time (section 6, appendix I)."""
 
 from td7.studies.rows.study import Study, rows
 
@@ -20,4 +20,15 @@ ONLINE = Study(
         },
         common={},
     ),
+)
+
+RUNTIME = Study(
+    name="runtime",
+    title="Run time",
+    where="section 6, appendix I",
+    steps=1_000_000,
+    table="",
+    rows=ONLINE.rows,
+    tasks=("HalfCheetah-v4",),
+    times_machines=True,
 )
