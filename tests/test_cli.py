@@ -79,8 +79,8 @@ def test_a_lack_of_memory_gets_one_line(
         raise error
 
     monkeypatch.setattr("td7.training.lockstep.LockstepTraining.__init__", too_large)
-    given = ["--steps", "20", "--set", "random_steps=10", "--quiet"]
-    message = failing_command("train", "td3", *ENV, *given, status=1)
+    options = ["--steps", "20", "--set", "random_steps=10", "--quiet"]
+    message = failing_command("train", "td3", *ENV, *options, status=1)
     assert message.startswith("out of memory (")
     assert "); try fewer seeds at once, smaller networks or a smaller replay" in message
     hint = ", or --replay-device cpu to keep the replay in the host's memory"
@@ -110,7 +110,6 @@ def test_a_task_can_be_in_a_module_in_the_working_folder(working_folder: Path) -
         capture_output=True,
         check=False,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -120,11 +120,8 @@ def test_a_run_without_a_policy_gets_one_line(
     run_copy: Path, failing_command: FailingCommand
 ) -> None:
     shutil.rmtree(run_copy / "policy")
-    message = failing_command("evaluate", run_copy)
-    assert (
-        message
-        == f"{run_copy} holds no policy: policy/policy.json comes with a run's first snapshot"
-    )
+    reason = "policy/policy.json is written with a run's first snapshot"
+    assert failing_command("evaluate", run_copy) == f"{run_copy} holds no policy: {reason}"
 
 
 def test_a_fault_closes_the_environment(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

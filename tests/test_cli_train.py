@@ -160,8 +160,7 @@ def test_out_must_be_new(
     before = all_files(finished_run)
     message = failing_command("train", *ENV, "--out", finished_run)
     assert (
-        message
-        == f"{finished_run} already holds a run; `td7 resume {finished_run}` goes on with it"
+        message == f"{finished_run} already holds a run; `td7 resume {finished_run}` continues it"
     )
     assert all_files(finished_run) == before
     (working_folder / "notes").mkdir()
@@ -207,7 +206,7 @@ def test_a_fault_of_the_task_is_status_1(
     message = failing_command("train", *options, "--env-kwargs", "fault=raise", "at=3", status=1)
     where = "seed 7, evaluation at step 0"
     fault = "the environment raised ValueError: the motor is on fire"
-    saved = "all before it is saved, `td7 resume run` tries it again"
+    saved = "all training before it is saved, `td7 resume run` tries again"
     assert message == f"{where}: {fault}; {saved} (run/error.txt has its traceback)"
 
 

@@ -1,10 +1,11 @@
-"""On a GPU: captured updates are the eager ones, to rounding, and the host never waits for them."""
+"""Captured updates are the eager ones, to rounding, and the host never waits for a GPU."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -27,12 +28,55 @@ from engines import (
 )
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.engine.compiling import compile_whole
-from td7.engine.cuda import GraphRunner
-from td7.engine.runner import HostRunner
+from td7.engine.cuda import GraphRunner, MaskedGraph, Work
+from td7.engine.runner import HostRunner, Slot
 from td7.networks import kernels
 from td7.networks import stacked as networks
 from td7.networks.description import Layout
 from td7.networks.stacked import apply, unflatten
+
+
+class RepeatedWork:
+    """Stands for `torch.cuda.CUDAGraph` on a CPU: a replay does the captured work once more."""
+
+    def replay(self) -> None:
+        self.work()
+
+    def work(self) -> None:
+        raise AssertionError("replayed before it was captured")
+
+
+@pytest.fixture
+def replays_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = GraphRunner._capture
+
+    def captured(runner: GraphRunner, work: Work, slots: Sequence[Slot]) -> MaskedGraph:
+        graph = capture(runner, work, slots)
+        monkeypatch.setattr(graph.graph, "work", lambda: work(graph, slots))
+        return graph
+
+    monkeypatch.setattr(GraphRunner, "_capture", captured)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", RepeatedWork)
+    monkeypatch.setattr(torch.cuda, "graph", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for name in ("Stream", "Event", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock)
+    monkeypatch.setattr(Tensor, "record_stream", lambda *_: None)
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
+
+
+@pytest.mark.usefixtures("replays_on_cpu")
+def test_masked_units_and_time_steps_are_the_eager_ones() -> None:
+    """With a CPU in place of a GPU: who takes part is in the masks, not in the captured work."""
+    graph, eager = build("eager", "cpu"), build("eager", "cpu")
+    assert isinstance(graph._runner, HostRunner)
+    graph._runner = GraphRunner(graph._runner, graph._stages, None, pytest.fail)
+    for wanted in ((37, 20, 0), (13, 30, 55), (21, 20, 15)):
+        run(graph, wanted)
+        run(eager, wanted)
+    check_close(graph, eager, 1e-9)
+    check_time_steps(graph, eager)
 
 
 def test_without_graphs_the_host_starts_all_updates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""A miniature of every study: from the one command to every table and figure of its report.
+"""A miniature of every study, from its command to every table and figure of its report.
 
-The task counts its five steps, each worth 1, so that every return is 5.
+The task has episodes of five steps with reward 1, so every return is 5.
 """
 
 import csv
@@ -40,7 +40,7 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Miniature:
-    rows: tuple[str, ...]  # as many as every table and figure needs
+    rows: tuple[str, ...]  # enough for every table and figure
     tables: tuple[str, ...]
     figures: tuple[str, ...]  # besides curves
 
@@ -70,8 +70,8 @@ MINIATURES = {
 }
 
 
-def data(path: Path) -> Path:
-    """Ten episodes of the task."""
+def write_dataset(path: Path) -> Path:
+    """Write a dataset of ten episodes of the task."""
     step = np.tile(np.arange(5.0), 10)
     write_hdf5(
         path,
@@ -87,17 +87,17 @@ def data(path: Path) -> Path:
 
 
 def run(study: str, rows: tuple[str, ...], folder: Path) -> None:
-    """The study and its report, by the two commands that a person would give."""
+    """Run the study and its report with their two commands."""
     where, settings = "toys:Count-v0", {**SMALL, "random_steps": 30}
     if study == "offline":
-        where, settings = str(data(folder / "count.hdf5")), SMALL
-    # A row takes of these what it has; what no row has would be refused.
+        where, settings = str(write_dataset(folder / "count.hdf5")), SMALL
+    # A row takes those settings that it has; the study refuses one that no row has.
     configs = [algorithm(row.algorithm).config for row in _rows(study, rows)]
     names = {name for config in configs for name in config.__dataclass_fields__}
     own = [f"{name}={value}" for name, value in settings.items() if name in names]
-    given = [word for pair in OPTIONS.items() for word in pair]
+    options = [word for pair in OPTIONS.items() for word in pair]
     out = str(folder / "study")
-    words = ["study", study, "--tasks", where, *given, "--set", *own, "--out", out]
+    words = ["study", study, "--tasks", where, *options, "--set", *own, "--out", out]
     assert main([*words, *(["--rows", *rows] if rows else [])]) == 0
     assert main(["report", out, "--out", str(folder / "report")]) == 0
 
@@ -112,8 +112,8 @@ def check(study: str, rows: tuple[str, ...], report: Path) -> None:
     assert tables == {f"{study}-{kind}" for kind in wanted.tables}
     drawn = [f"curves{part}" for part in split_rows(study, list(rows))]
     for kind in FORMATS:
-        found = {path.stem for path in (report / "figures").glob(f"*.{kind}")}
-        assert found == {f"{study}-{name}" for name in (*drawn, *wanted.figures, "speed")}
+        figures = {path.stem for path in (report / "figures").glob(f"*.{kind}")}
+        assert figures == {f"{study}-{name}" for name in (*drawn, *wanted.figures, "speed")}
     assert (report / "report.html").stat().st_size > 10_000
     curves = _read(report / "curves.csv")
     assert len(curves) == len(rows) * SEEDS * (STEPS // EVERY + 1)
@@ -125,7 +125,7 @@ def check(study: str, rows: tuple[str, ...], report: Path) -> None:
     speed = _read(report / f"tables/{study}-speed.csv")
     assert len(speed) == len(rows)
     for row in speed:
-        # Where assessments are longer than the miniature, there is no update to be timed.
+        # A row whose assessments are longer than the miniature has no update to time.
         assert row["timed_under_way"] == "True" or row["row"] not in wanted.rows
         minutes = float(row["milliseconds_a_step"]) * 1e6 / 60e3
         assert float(row["minutes_a_million_steps"]) == pytest.approx(minutes)
@@ -168,7 +168,7 @@ class FinishedProcess:
 
 @pytest.mark.parametrize("study", MINIATURES)
 def test_a_miniature(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting a process takes longer than the run: only one study, and the slow tests, do it."""
+    """Only one study starts processes, as the slow tests do: a start takes longer than a run."""
     if study != "online":
         monkeypatch.setattr("td7.studies.local.start_process", FinishedProcess)
     rows = MINIATURES[study].rows

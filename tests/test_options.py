@@ -64,8 +64,8 @@ VALUES = [
 def parsed(words: list[str]) -> TrainOptions:
     """The options that `td7 train` gets from these words."""
     words = ["train", *words]
-    given = vars(build_parser(words)[0].parse_args(words))
-    return options_from(TrainOptions, {f.name: given[f.name] for f in fields(TrainOptions)})
+    values = vars(build_parser(words)[0].parse_args(words))
+    return options_from(TrainOptions, {f.name: values[f.name] for f in fields(TrainOptions)})
 
 
 def same(a: object, b: object) -> bool:

@@ -25,8 +25,8 @@ assert toys  # registers the tasks
 
 def request(steps: int = 60, **options: Any) -> StudyRequest:
     """A request for one row on one task, with two seeds unless `options` has others."""
-    given = TrainOptions(**{"seeds": (0, 1), **options})
-    return StudyRequest("design", ("TD3",), ("toys:Point-v0",), steps, given)
+    shared = TrainOptions(**{"seeds": (0, 1), **options})
+    return StudyRequest("design", ("TD3",), ("toys:Point-v0",), steps, shared)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,14 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
     assert len(runs) > 1_000
     for i, run in enumerate(runs):
         if i % 3 == 0:
-            task = {"id": run.task, "kwargs": {}}
-            seeds = list(range(10))
-            write_config(run.folder, variant=run.options.variant, seeds=seeds, task=task)
+            write_config(
+                run.folder,
+                variant=run.options.variant,
+                task={"id": run.task, "kwargs": {}},
+                seeds=list(range(10)),
+                evaluate_every=options.evaluate_every,
+                evaluation_episodes=options.evaluation_episodes,
+            )
             (run.folder / "finished.json").write_text('{"steps": 1000}')
             (run.folder / "timings.csv").write_text("phase,seconds,times\ntotal,2.0,1\n")
     states = [run_state(run) for run in runs]

@@ -125,8 +125,14 @@ def test_a_resumed_run_gets_the_new_path_of_a_moved_dataset(tmp_path: Path) -> N
     options = TrainOptions(seeds=(0, 1))
     moved = StudyRequest("offline", ("IQL",), (str(file),), 60, options)
     (run,) = plan_runs(moved, tmp_path / "out", Path())
-    before = dataset_fields("/before/own.hdf5")
-    write_config(run.folder, variant="offline/IQL", seeds=[0, 1], dataset=before)
+    write_config(
+        run.folder,
+        variant="offline/IQL",
+        seeds=[0, 1],
+        evaluate_every=options.evaluate_every,
+        evaluation_episodes=options.evaluation_episodes,
+        dataset=dataset_fields("/before/own.hdf5"),
+    )
     command = run_command(run)
     assert command[:2] == ["resume", str(run.folder)]
     assert command[command.index("--dataset") + 1] == str(file)
@@ -275,8 +281,8 @@ def test_a_run_gets_the_options_of_the_study(
         "name": "12",
         "note": 'a "q" = [é',
     }
-    given = [f"{name}={json.dumps(value)}" for name, value in kwargs.items()]
-    more = ("--tasks", "toys:Configurable-v0", "--env-kwargs", *given)
+    words = [f"{name}={json.dumps(value)}" for name, value in kwargs.items()]
+    more = ("--tasks", "toys:Configurable-v0", "--env-kwargs", *words)
     more += ("--keep-policies", "20", "--snapshot-every", "0")
     command = study_command(tmp_path / "out", *more, rows=("TD3",))
     assert main(command) == 0

@@ -250,23 +250,23 @@ def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
     return cls(**parsed)
 
 
-def parse_seeds(given: Any) -> tuple[int, ...]:
+def parse_seeds(value: Any) -> tuple[int, ...]:
     """Return distinct seeds, at least 0, from 0-9 or 0,3,7, an int, or ints."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         seeds: list[int] = []
-        for part in given.split(","):
+        for part in value.split(","):
             match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
             if not match:
-                raise InputError(f"seeds takes 0-9 or 0,3,7, given {given!r}")
+                raise InputError(f"seeds takes 0-9 or 0,3,7, given {value!r}")
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 raise InputError(f"seeds {part.strip()} runs backwards")
             end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough for the check
             seeds.extend(range(first, end))
     else:
-        items = [given] if isinstance(given, int) else given
+        items = [value] if isinstance(value, int) else value
         if not isinstance(items, Iterable):
-            raise InputError(f"seeds takes whole numbers, given {given!r}")
+            raise InputError(f"seeds takes whole numbers, given {value!r}")
         seeds = [parse("seeds", seed, int) for seed in islice(items, MOST_SEEDS + 1)]
     if not seeds:
         raise InputError("seeds is empty: at least one is needed")
@@ -282,19 +282,19 @@ def parse_seeds(given: Any) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def parse_env_kwargs(given: Any) -> dict[str, Any]:
+def parse_env_kwargs(value: Any) -> dict[str, Any]:
     """Return keyword arguments from a mapping, or from words name=value with JSON or text."""
-    if isinstance(given, Mapping):
-        return {str(name): _json_value(str(name), value) for name, value in given.items()}
+    if isinstance(value, Mapping):
+        return {str(name): _json_value(str(name), v) for name, v in value.items()}
     kwargs: dict[str, Any] = {}
-    for word in as_words("--env-kwargs", given):
-        name, equals, value = word.partition("=")
+    for word in as_words("--env-kwargs", value):
+        name, equals, text = word.partition("=")
         if not equals:
             raise InputError(f"--env-kwargs takes name=value, given {word!r}")
         try:
-            kwargs[name] = json.loads(value)
+            kwargs[name] = json.loads(text)
         except ValueError:
-            kwargs[name] = value
+            kwargs[name] = text
     return kwargs
 
 
@@ -308,14 +308,14 @@ def _json_value(name: str, value: Any) -> Any:
     return builtin
 
 
-def _read_settings(given: Any) -> dict[str, Any]:
-    settings = given if isinstance(given, Mapping) else parse_settings(given)
+def _read_settings(value: Any) -> dict[str, Any]:
+    settings = value if isinstance(value, Mapping) else parse_settings(value)
     # As Python's own numbers: NumPy's float32 prints rounded, and JSON does not take it.
     return {n: v.item() if isinstance(v, np.generic) else v for n, v in settings.items()}
 
 
-def _read_tasks(given: Any) -> tuple[str, ...]:
-    words = given.split(",") if isinstance(given, str) else as_words("--tasks", given)
+def _read_tasks(value: Any) -> tuple[str, ...]:
+    words = value.split(",") if isinstance(value, str) else as_words("--tasks", value)
     tasks = tuple(word for word in words if word)
     repeated = [task for i, task in enumerate(tasks) if task in tasks[:i]]
     if repeated:
@@ -328,7 +328,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "env_kwargs": parse_env_kwargs,
     "seeds": parse_seeds,
     "set": _read_settings,
-    "rows": lambda given: tuple(dict.fromkeys(as_words("--rows", given))),
+    "rows": lambda value: tuple(dict.fromkeys(as_words("--rows", value))),
     "tasks": _read_tasks,
 }
 

@@ -104,7 +104,7 @@ class TD7Config(TwinCriticConfig):
         super().__post_init__()
         if not set(ACTION_INPUTS) & set(self.critic_inputs):
             raise InputError(
-                f"critic_inputs={','.join(self.critic_inputs)} must include one of "
+                f"critic_inputs={','.join(self.critic_inputs)} must have one of "
                 f"{', '.join(ACTION_INPUTS)}: a critic reads the action"
             )
 

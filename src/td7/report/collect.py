@@ -114,7 +114,7 @@ def _shortfall(request: StudyRequest, study: Study, result: Result) -> list[str]
     if result.finished and result.steps < steps:
         count = f"{result.steps:,} of the {steps:,} {study.step_unit} requested"
         notes.append(f"{result.name}: {count}")
-    configured = {*result.seeds, *result.config["seeds"]}
+    configured = {*result.seeds, *result.record.seeds}
     missing = sorted(set(request.options.seeds) - configured)
     if missing:
         notes.append(f"{result.name}: {seed_list(missing)} missing")

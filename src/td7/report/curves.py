@@ -33,7 +33,7 @@ SEEDS_SHOWN = 5  # curves of single seeds, the paper's
 
 def window_of(results: Sequence[Result]) -> int:
     """The window of a study: WINDOW, but at most a fifth of its shortest curve when finished."""
-    lengths = [r.steps // int(r.config["evaluate_every"]) + 1 for r in results if r.curves]
+    lengths = [r.steps // r.record.evaluate_every + 1 for r in results if r.curves]
     return max(1, min(WINDOW, min(lengths, default=0) // 5))
 
 

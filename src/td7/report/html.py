@@ -203,8 +203,8 @@ def _run_texts(result: Result) -> list[str]:
         f"{result.steps:,}",
         state,
         hours,
-        str(result.config.get("started", "–")),
-        str(result.config.get("command", "–")),
+        str(result.record.data.get("started", "–")),
+        str(result.record.data.get("command", "–")),
     ]
 
 

@@ -69,13 +69,14 @@ def _add(first: Result, other: Result) -> tuple[Result, str]:
 
 def _experiment(result: Result) -> dict[str, Any]:
     """Two runs with different values here are different experiments."""
-    dataset = result.config.get("dataset") or {}
-    data = {"sha256": dataset["sha256"]} if "sha256" in dataset else {}
-    return {"task": result.task.id, **data, **result.config.get("hyperparameters", {})}
+    dataset = result.record.dataset
+    data = {"sha256": dataset.sha256} if dataset else {}
+    return {"task": result.task.id, **data, **result.record.hyperparameters}
 
 
 def _measurement(result: Result) -> dict[str, Any]:
-    recorded = {**result.config, **(result.config.get("versions") or {})}
+    config = result.record.data
+    recorded = {**config, **(config.get("versions") or {})}
     return {name: recorded[name] for name in MEASUREMENT if name in recorded}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,71 +28,41 @@ from td7.types import Task
 ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
 
 
-class Header(NamedTuple):
-    """The part of config.json that identifies a run."""
-
-    task: Task
-    seeds: tuple[int, ...]
-    steps: int
-    evaluate_every: int
-    study: str
-    label: str
-    changed: tuple[str, ...]
-    requested: str  # a task's id, or a dataset's name
-    data: str  # the origin of the dataset; "" for a run that collected its own data
-
-    @property
-    def step_unit(self) -> str:
-        return "updates" if self.data else "steps"
-
-    @property
-    def task_label(self) -> str:
-        """`requested` with the task's arguments; after a dataset that does not name it, the task.
-
-        D4RL's names stand for v4: its tasks are Gymnasium's v2, of which v4 is the one still made.
-        """
-        names = (self.task.id.lower(), self.task.id.lower().removesuffix("-v4"))
-        names_task = not self.data or self.requested.lower().startswith(names)
-        name = self.requested if names_task else f"{self.requested} on {self.task.id}"
-        return with_kwargs(name, self.task)
-
-
 def read_run(folder: Path) -> Result:
     """The result of a run; a problem that leaves a result is one of its notes."""
     record = RunRecord.read(folder)
-    header = _header(record)
-    study = study_or_empty(header.study)
-    notes = [f"differs from its row: {', '.join(header.changed)}"] if header.changed else []
-    if record.variant and header.label not in study.rows:
-        notes.append(f"{header.study} has no row {header.label!r}")
-    curves = _curves(record, header.task.id if header.data else "", notes)
-    finished = _is_finished(folder, header, curves, notes)
-    if header.data and score(header.task.id, 0.0) is None:
-        notes.append(f"{header.task.id} has no D4RL score: its returns are shown")
-    place = header.task_label
+    name, label, changed = _row(record)
+    study, task = study_or_empty(name), record.task
+    requested, data = data_origin(record.dataset) if record.dataset else (task.id, "")
+    notes = [f"differs from its row: {', '.join(changed)}"] if changed else []
+    if record.variant and label not in study.rows:
+        notes.append(f"{name} has no row {label!r}")
+    curves = _curves(record, task.id if data else "", notes)
+    finished = _is_finished(record, curves, notes)
+    if data and score(task.id, 0.0) is None:
+        notes.append(f"{task.id} has no D4RL score: its returns are shown")
+    task_label = place = _task_label(task, requested, data)
     if study.times_machines:
-        count = len(header.seeds)
-        place += f", {count} seed{'s' * (count > 1)} on {machine_name(record.data)}"
+        count = len(record.seeds)
+        place += f", {count} seed{'s' * (count > 1)} on {machine_name(record)}"
     values = _value_estimates(folder, curves, notes) if curves else None
-    seconds, learning_seconds = _run_times(folder, header, notes) if finished else (None, None)
+    seconds, learning_seconds = _run_times(record, notes) if finished else (None, None)
     return Result(
-        folder=folder,
-        study=header.study,
-        label=header.label,
-        requested=header.requested,
-        task_label=header.task_label,
+        record=record,
+        study=name,
+        label=label,
+        requested=requested,
+        task_label=task_label,
         place=place,
-        task=header.task,
-        data=header.data,
+        data=data,
         seeds=curves.seeds if curves else (),
-        steps=header.steps,
+        steps=record.steps,
         curves=curves,
         values=values,
         seconds=seconds,
         learning_seconds=learning_seconds,
         finished=finished,
-        config=record.data,
-        changed=header.changed,
+        changed=changed,
         notes=tuple(notes),
     )
 
@@ -100,16 +70,20 @@ def read_run(folder: Path) -> Result:
 # -- config.json ---------------------------------------------------------------------------------
 
 
-def _header(record: RunRecord) -> Header:
-    dataset = record.dataset
-    requested, data = data_origin(dataset) if dataset else (record.task.id, "")
-    sizes = (record.seeds, record.steps, record.evaluate_every)
-    return Header(record.task, *sizes, *_row(record), requested, data)
+def _task_label(task: Task, requested: str, data: str) -> str:
+    """`requested` with the task's arguments; after a dataset that does not name it, the task.
+
+    D4RL's names stand for v4: its tasks are Gymnasium's v2, of which v4 is the one still made.
+    """
+    names = (task.id.lower(), task.id.lower().removesuffix("-v4"))
+    names_task = not data or requested.lower().startswith(names)
+    return with_kwargs(requested if names_task else f"{requested} on {task.id}", task)
 
 
 def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
     """A run's study, its label, and the hyperparameters that differ from those of its row."""
     study, _, label = record.variant.partition("/")
+    row = study_or_empty(study).rows.get(label)
     if study:
         row = study_or_empty(study).rows.get(label)
         return study, label, tuple(_changed(record, row.settings) if row else ())
@@ -184,20 +158,21 @@ def _curves(record: RunRecord, scored_task: str, notes: list[str]) -> Aligned | 
         return None
 
 
-def _is_finished(folder: Path, header: Header, curves: Aligned | None, notes: list[str]) -> bool:
+def _is_finished(record: RunRecord, curves: Aligned | None, notes: list[str]) -> bool:
     """Whether the run has ended with an evaluation of every seed; notes what is missing."""
+    total = f"{record.steps:,} {'steps' if record.dataset is None else 'updates'}"
     if curves is None:
-        notes.append(f"no evaluation yet of a run of {header.steps:,} {header.step_unit}")
+        notes.append(f"no evaluation yet of a run of {total}")
         return False
-    missing = [seed for seed in header.seeds if seed not in curves.seeds]
+    missing = [seed for seed in record.seeds if seed not in curves.seeds]
     if missing:
         notes.append(f"no evaluations of {seed_list(missing)}")
     notes += curves.left_out
     last = curves.steps[-1]
-    has_last = last >= header.steps // header.evaluate_every * header.evaluate_every
-    has_ended = (finished_steps(folder) or 0) >= header.steps
+    has_last = last >= record.steps // record.evaluate_every * record.evaluate_every
+    has_ended = (finished_steps(record.folder) or 0) >= record.steps
     if not (has_last and has_ended):
-        notes.append(f"unfinished: at {last:,} of {header.steps:,} {header.step_unit}")
+        notes.append(f"unfinished: at {last:,} of {total}")
     if len(curves.seeds) == 1:
         notes.append("one seed: no interval and no test")
     return not missing and has_last and has_ended
@@ -238,13 +213,13 @@ def _read_columns(file: Path, columns: Sequence[str], notes: list[str]) -> pd.Da
     return rows
 
 
-def _run_times(folder: Path, header: Header, notes: list[str]) -> tuple[float | None, float | None]:
+def _run_times(record: RunRecord, notes: list[str]) -> tuple[float | None, float | None]:
     """Seconds of the whole run, and of a step of all seeds: there is one update per step."""
     try:
-        phases = pd.read_csv(folder / "timings.csv").set_index("phase")
+        phases = pd.read_csv(record.folder / "timings.csv").set_index("phase")
         total = float(phases["seconds"]["total"])
         learn = phases.reindex(["learn"]).fillna(0.0).iloc[0]
-        updates = float(learn["times"]) / len(header.seeds)
+        updates = float(learn["times"]) / len(record.seeds)
         return total, float(learn["seconds"]) / updates if updates else None
     except (OSError, ValueError, KeyError):
         notes.append("timings.csv has no total")

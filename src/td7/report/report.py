@@ -34,7 +34,7 @@ class Report:
     @property
     def machines(self) -> list[str]:
         """A line per machine and set of versions."""
-        kinds = Counter((machine_name(r.config), _versions(r)) for r in self.results)
+        kinds = Counter((machine_name(r.record), _versions(r)) for r in self.results)
         return [
             f"{_count(count, 'run')} on {machine}: {versions}"
             for (machine, versions), count in kinds.items()
@@ -59,6 +59,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def _versions(result: Result) -> str:
-    versions = result.config.get("versions", {})
+    versions = result.record.data.get("versions", {})
     texts = [f"{name} {number}" for name, number in sorted(versions.items())]
     return ", ".join(texts) or "unknown versions"

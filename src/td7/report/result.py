@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.download import DATASETS
 from td7.datasets.scores import score
-from td7.runs.record import DatasetRecord
+from td7.runs.record import DatasetRecord, RunRecord
 from td7.statistics import Aligned
 from td7.studies.rows import STUDIES, Study
 from td7.types import Task
@@ -27,13 +26,12 @@ D4RL_FILE = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # the stem of a file as D4RL 
 class Result:
     """One run, or several runs of the same row and place whose seeds were pooled."""
 
-    folder: Path
+    record: RunRecord  # of the first run, if several are pooled
     study: str
     label: str  # of the row, as the paper prints it
     requested: str  # the id of the task, or the name of the dataset, as a study lists it
     task_label: str  # `requested` with the arguments of the task; equal labels are comparable
     place: str  # `task_label`; for a study of run times, with machine and number of seeds
-    task: Task
     data: str  # the origin of the dataset; "" if the run collected its own data
     seeds: tuple[int, ...]  # those with evaluations
     steps: int  # as configured; the run may have stopped earlier
@@ -42,11 +40,18 @@ class Result:
     seconds: float | None  # of the whole run, all seeds together; None if it has not finished
     learning_seconds: float | None  # per step of all seeds, timed in the second half of the steps
     finished: bool  # the run has ended, and every seed has its last evaluation
-    config: Mapping[str, Any]
     changed: tuple[str, ...]  # name=value of hyperparameters that differ from the row's
     notes: tuple[str, ...]  # a sentence per problem
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
     unlisted: int = 0  # index among the labels that the study does not list; sets the colour
+
+    @property
+    def folder(self) -> Path:
+        return self.record.folder
+
+    @property
+    def task(self) -> Task:
+        return self.record.task
 
     @property
     def name(self) -> str:
@@ -75,8 +80,8 @@ class Result:
     @property
     def dataset_mean(self) -> float | None:
         """The mean over the dataset's own episodes, in `quantity`; None if it is unknown."""
-        mean = (self.config.get("dataset") or {}).get("mean_return")
-        if not isinstance(mean, int | float):
+        mean = self.record.dataset.mean_return if self.record.dataset else None
+        if mean is None:
             return None
         scored = score(self.task.id, mean)
         return float(mean if scored is None else scored)
@@ -138,7 +143,7 @@ def paper_name(study: str, algorithm: str) -> str:
 
 
 def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
-    """A dataset's name and origin, as the run recorded them, else from the file's name."""
+    """A dataset's name and origin, as recorded, else from the file's name."""
     if dataset.d4rl:
         return dataset.d4rl, D4RL
     path = Path(dataset.source)
@@ -158,8 +163,8 @@ def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
     return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
 
 
-def machine_name(config: Mapping[str, Any]) -> str:
-    hardware = config.get("hardware")
+def machine_name(record: RunRecord) -> str:
+    hardware = record.data.get("hardware")
     if not isinstance(hardware, Mapping):
         return "unknown"
     parts = [str(hardware["gpu"])] if hardware.get("gpu") else []

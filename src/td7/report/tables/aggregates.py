@@ -68,12 +68,12 @@ def aggregates(study: Study, results: Sequence[Result]) -> Table:
 
 
 def _caption(study: Study, reference: str, has_baseline: bool) -> str:
-    unit = "100, D4RL's score of an expert" if study.datasets else f"the paper's {reference}"
+    unit = "100, D4RL's score of an expert," if study.datasets else f"the paper's {reference} mean"
     multiple = f"Of {BASELINE}: the mean as a multiple of {BASELINE}'s, computed the same way. "
     return (
-        f"Scores are divided by {unit}, on the same task at the same step (by {reference}'s mean "
-        "here if the paper has none). IQM: the interquartile mean over all seeds and tasks, with a "
-        "95% bootstrap interval that resamples the seeds of every task. Mean: ± the paper's "
+        f"Scores are divided by {unit} on the same task at the same step (by the {reference} "
+        "mean here if the paper has none). IQM: the interquartile mean over all seeds and tasks, "
+        "with a 95% bootstrap interval that resamples the seeds of every task. Mean: ± the paper's "
         "interval; Student: ± Student's t interval. "
         f"{multiple if has_baseline else ''}"
         f"P: the probability that a seed of the row beats a seed of {reference} here, over the "

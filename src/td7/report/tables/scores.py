@@ -36,34 +36,35 @@ class ScoreLine(NamedTuple):
 
 def scores(study: Study, results: Sequence[Result]) -> Table:
     """Mean ± interval of every row and place; below it the paper's, and the difference."""
-    first = {place: next(r for r in results if r.place == place) for place in places(results)}
+    # Results of the same place have the same task, data and quantity.
+    by_place = {place: next(r for r in results if r.place == place) for place in places(results)}
     has_total = bool(study.datasets) and any(
         {r.place for r in results if r.label == label} >= set(study.datasets)
         for label in dict.fromkeys(result.label for result in results)
     )
-    columns = [*first, *([paper.TOTAL] if has_total else [])]
+    columns = [*by_place, *([paper.TOTAL] if has_total else [])]
     spec = ".1f" if study.datasets else ".0f"
-    lines = _dataset_lines(first, columns, spec)
+    lines = _dataset_lines(by_place, columns, spec)
     shows_data = bool(lines)
     records: list[Record] = []
     for step in shown_steps(study, results):
         here, printed = samples_at(results, step), paper.printed(study.table, step)
         if has_total:
             here |= _totals(study, here)
-        for label, own in _records(study, step, here, printed, first, columns).items():
+        for label, own in _records(study, step, here, printed, by_place, columns).items():
             lines += _row_lines(step, label, own, spec)
             records += [record for record in own if record["mean"] is not None]
     return new_table(
         study,
         "scores",
         title=study.title,
-        caption=_caption(first, records, shows_data),
+        caption=_caption(by_place, records, shows_data),
         records=records,
         columns=[
             Column(study.step_unit, lambda line: line.step),
             Column("row", lambda line: line.row),
             Column("", lambda line: line.kind),
-            *(_place_column(place, first) for place in columns),
+            *(_place_column(place, by_place) for place in columns),
         ],
         lines=lines,
     )
@@ -77,7 +78,7 @@ def _records(
     step: int,
     here: Samples,
     printed: Samples,
-    first: Mapping[str, Result],
+    by_place: Mapping[str, Result],
     columns: Sequence[str],
 ) -> dict[str, list[Record]]:
     """label: a record per place, also where only the paper has a number."""
@@ -90,10 +91,10 @@ def _records(
                 "group": row_group(study, label),
                 "row": label,
                 "place": place,
-                "data": first[place].data if place in first else "",
-                "data_mean": first[place].dataset_mean if place in first else None,
+                "data": by_place[place].data if place in by_place else "",
+                "data_mean": by_place[place].dataset_mean if place in by_place else None,
                 "step": step,
-                "quantity": first[place].quantity if place in first else D4RL_SCORE,
+                "quantity": by_place[place].quantity if place in by_place else D4RL_SCORE,
                 **_sample_fields(here.get((label, place))),
                 "highlighted": label in best[place],
                 **_paper_fields(printed.get((label, place))),
@@ -191,27 +192,27 @@ def _row_lines(step: int, label: str, records: Sequence[Record], spec: str) -> l
 
 
 def _dataset_lines(
-    first: Mapping[str, Result], columns: Sequence[str], spec: str
+    by_place: Mapping[str, Result], columns: Sequence[str], spec: str
 ) -> list[ScoreLine]:
     """The means of the datasets, if one is known."""
-    means = {p: first[p].dataset_mean if p in first else None for p in columns}
+    means = {p: by_place[p].dataset_mean if p in by_place else None for p in columns}
     if all(mean is None for mean in means.values()):
         return []
     cells = {place: Cell(value_text(mean, spec)) for place, mean in means.items()}
     return [ScoreLine("", "the data", "", cells)]
 
 
-def _place_column(place: str, first: Mapping[str, Result]) -> Column[ScoreLine]:
-    title = first[place].title if place in first else place
+def _place_column(place: str, by_place: Mapping[str, Result]) -> Column[ScoreLine]:
+    title = by_place[place].title if place in by_place else place
     return Column(title, lambda line: line.cells[place])
 
 
 # -- caption -------------------------------------------------------------------------------------
 
 
-def _caption(first: Mapping[str, Result], records: Sequence[Record], shows_data: bool) -> str:
-    returns = [place for place, result in first.items() if result.quantity == "return"]
-    quantity = "return" if returns == list(first) else D4RL_SCORE
+def _caption(by_place: Mapping[str, Result], records: Sequence[Record], shows_data: bool) -> str:
+    returns = [place for place, result in by_place.items() if result.quantity == "return"]
+    quantity = "return" if returns == list(by_place) else D4RL_SCORE
     sentences = [
         f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
         "over seeds).",
@@ -226,9 +227,9 @@ def _caption(first: Mapping[str, Result], records: Sequence[Record], shows_data:
         sentences.append(f"Student's interval (in the CSV file) is {', '.join(ratios)}.")
     if shows_data:
         sentences.append("The data: the mean over the dataset's own episodes.")
-    others = [result.title for result in first.values() if result.title != result.place]
+    others = [result.title for result in by_place.values() if result.title != result.place]
     if others:
         sentences.append(f"Not D4RL's data: {', '.join(others)}.")
-    if returns and returns != list(first):
+    if returns and returns != list(by_place):
         sentences.append(f"Returns, because the task has no D4RL score: {', '.join(returns)}.")
     return " ".join(sentences)

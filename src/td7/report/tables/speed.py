@@ -66,5 +66,5 @@ def _record(study: Study, result: Result, paper_minutes: float | None) -> Record
         "minutes_a_million_steps": million,
         "minutes_a_million_steps_and_seed": million / len(result.seeds),
         "paper_minutes": paper_minutes,
-        "machine": machine_name(result.config),
+        "machine": machine_name(result.record),
     }

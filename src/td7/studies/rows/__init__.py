@@ -20,17 +20,18 @@ STUDIES = {s.name: s for s in _ALL}
 
 
 def study(name: str) -> Study:
+    """Return the study by this name."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)
     return STUDIES[name]
 
 
 def variant(name: str) -> Row:
-    """The row of "STUDY/LABEL", as the paper's table prints the label."""
-    of, slash, label = name.partition("/")
+    """Return the row of "STUDY/LABEL", with the label as the paper's table prints it."""
+    study_name, slash, label = name.partition("/")
     if not slash:
         raise InputError(f"a variant is STUDY/LABEL, such as {next(iter(DESIGN.names()))!r}")
-    rows = study(of).rows
+    rows = study(study_name).rows
     if label not in rows:
-        raise unknown(f"row of {of}", label, rows, shown=len(rows))
+        raise unknown(f"row of {study_name}", label, rows, shown=len(rows))
     return rows[label]

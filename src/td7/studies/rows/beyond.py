@@ -1,4 +1,4 @@
-"""What the paper says could be done: its parts given to other agents."""
+"""The paper's parts in other agents, which the paper calls possible but does not test."""
 
 from td7.studies.rows.study import Study, rows
 

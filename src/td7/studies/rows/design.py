@@ -26,7 +26,7 @@ DESIGN = Study(
                 "zs and r": (
                     "td7",
                     {"learning_target": "next_zs_and_reward"},
-                    "g predicts the reward, too",
+                    "g also predicts the reward",
                 ),
                 "zs'a'": (
                     "td7",
@@ -51,7 +51,7 @@ DESIGN = Study(
             "Normalization": {
                 "No normalization on phi": ("td7", {"phi_norm": "none"}, "AvgL1Norm only on zs"),
                 "No normalization": ("td7", NO_NORM, "no AvgL1Norm anywhere"),
-                "Normalization on zsa": ("td7", {"zsa_norm": "avg_l1"}, "AvgL1Norm on zsa, too"),
+                "Normalization on zsa": ("td7", {"zsa_norm": "avg_l1"}, "AvgL1Norm also on zsa"),
                 "BatchNorm": (
                     "td7",
                     {"zs_norm": "batch", "phi_norm": "batch"},
@@ -81,7 +81,7 @@ DESIGN = Study(
     ),
 )
 
-# The figure of percent losses has labels of its own.
+# The labels of the paper's figure of percent losses, and the rows that they name.
 PERCENT_LOSS_LABELS = {
     "s'": "s'",
     "zs'_target": "zs'_target",

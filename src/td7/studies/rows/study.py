@@ -9,14 +9,14 @@ from td7.types import PAPER_TASKS
 
 @dataclass(frozen=True)
 class Row:
-    """One variant: an algorithm and the one thing about it that is changed."""
+    """One variant: an algorithm, and the one thing that it changes."""
 
     label: str  # as the paper's table prints it
     algorithm: str
     settings: Mapping[str, Any]  # all that differs from the algorithm's defaults
-    changes: Mapping[str, Any]  # the part of it that the row is about
+    changes: Mapping[str, Any]  # the part that distinguishes the row in its study
     summary: str
-    group: str = ""  # the part of the paper's table
+    group: str = ""  # heading in the paper's table
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,21 @@ class Study:
 
     name: str
     title: str
-    where: str  # in the paper
-    steps: int  # of its table; where its agents learn from data, updates
-    table: str  # of returns or scores, in td7.paper; "" where the paper has only curves
-    rows: Mapping[str, Row]  # label: row; the first is what percent losses are against
+    where: str  # section or appendix of the paper
+    steps: int  # as in the paper's table; offline, updates
+    table: str  # name in td7.report.paper; "" where the paper has only curves
+    rows: Mapping[str, Row]  # label: row; percent losses are relative to the first
     tasks: tuple[str, ...] = PAPER_TASKS
-    datasets: tuple[str, ...] = ()  # of D4RL, where its agents learn from data
-    times_machines: bool = False  # a result is a machine's with so many seeds, never pooled
+    datasets: tuple[str, ...] = ()  # ids of D4RL; not empty: the study is offline
+    times_machines: bool = False  # results depend on machine and number of seeds: never pooled
 
     @property
     def step_unit(self) -> str:
-        """What a step is."""
+        """The unit of `steps`."""
         return "updates" if self.datasets else "steps"
 
     def names(self) -> list[str]:
-        """Of its variants: STUDY/LABEL."""
+        """Return the names of the variants, STUDY/LABEL."""
         return [f"{self.name}/{label}" for label in self.rows]
 
 
@@ -47,7 +47,10 @@ def rows(
     groups: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any], str]]],
     common: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Row]:
-    """Rows from group: label: (algorithm, changes, summary), and what all of an algorithm have."""
+    """Return rows from {group: {label: (algorithm, changes, summary)}}.
+
+    `common` has settings that all rows of an algorithm share.
+    """
     return {
         label: Row(label, algorithm, {**common.get(algorithm, {}), **changes}, changes, text, group)
         for group, members in groups.items()

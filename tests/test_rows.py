@@ -53,21 +53,22 @@ NAMES = [name for study in STUDIES.values() for name in study.names()]
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """A row's, and what its algorithm changes with given data where the study is of those."""
+    """A row's settings; in an offline study, with the algorithm's offline defaults."""
     row = variant(name)
-    given = STUDIES[name.partition("/")[0]].datasets and algorithm(row.algorithm).offline
-    return {**row.settings, **(given or {})}
+    is_offline = STUDIES[name.partition("/")[0]].datasets
+    offline_defaults = algorithm(row.algorithm).offline if is_offline else None
+    return {**row.settings, **(offline_defaults or {})}
 
 
 def _key(name: str) -> tuple[Any, ...]:
-    """What a learner can see of a row; the sizes of replays and the loop's choices it cannot."""
+    """What distinguishes a row for the learner: not the replay's size nor the loop's choices."""
     of_loop = {"checkpoints", "test_policy", "assessments_end_early", "replay_capacity"}
     of_loop |= {"early_assessment_episodes", "late_assessment_episodes", "criterion_reset_weight"}
     settings = {k: v for k, v in settings_of(name).items() if k not in of_loop}
     return variant(name).algorithm, *sorted(settings.items())
 
 
-# A row for each learner that there is.
+# One row per distinct learner.
 DISTINCT = list({_key(name): name for name in reversed(NAMES)}.values())
 
 
@@ -99,17 +100,17 @@ def test_labels_of_the_other_tables_have_rows() -> None:
 def test_the_offline_study_is_of_all_the_papers_data() -> None:
     printed = paper.table("offline").query("environment != 'Total'")
     pairs = dict.fromkeys(zip(printed["environment"], printed["dataset"], strict=True))
-    found = [f"{environment}-{dataset}-v2".lower() for environment, dataset in pairs]
-    assert list(STUDIES["offline"].datasets) == found == list(DATASETS)
+    names = [f"{environment}-{dataset}-v2".lower() for environment, dataset in pairs]
+    assert list(STUDIES["offline"].datasets) == names == list(DATASETS)
 
 
-def test_a_row_of_the_offline_study_needs_data() -> None:
+def test_a_row_of_the_offline_study_needs_a_dataset() -> None:
     with pytest.raises(InputError, match="offline/TD7 learns from a dataset: give --dataset"):
         td7.train(variant="offline/TD7", env="toys:Point-v0")
 
 
 def test_the_extrapolation_study_has_each_row_with_both_buffers() -> None:
-    """The paper prints no table of it: its six figures, each with two replays."""
+    """The paper has six figures of it, each with two replays, and no table."""
     rows = STUDIES["extrapolation"].rows
     labels = {label.rpartition(", ")[0] for label in rows}
     assert len(labels) == 6
@@ -124,8 +125,8 @@ def _config(row: Row) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
-    """Field by field; the reference is the study's plain row of the same algorithm."""
+def test_a_row_changes_only_what_it_declares(name: str) -> None:
+    """Every field is compared with the study's row of the same algorithm without changes."""
     row, study = variant(name), STUDIES[name.partition("/")[0]]
     common = {k: v for k, v in row.settings.items() if k not in row.changes}
     reference = build_config(algorithm(row.algorithm).config, common)
@@ -135,7 +136,7 @@ def test_a_row_differs_from_its_reference_in_what_it_says(name: str) -> None:
         for f in dataclasses.fields(config)
         if getattr(config, f.name) != getattr(reference, f.name)
     }
-    # The full-sized buffer is the default all the same.
+    # These values are the defaults, although their rows name them.
     usual = {"replay_capacity"} if row.settings.get("replay_capacity") == 1_000_000 else set()
     usual |= {"encoder_loss_weight"} if row.label == "End-to-end, 1" else set()
     usual |= {"late_assessment_episodes"} if "20 episodes" in row.label else set()
@@ -177,7 +178,7 @@ def build(
     device: torch.device = CPU,
     **changes: Any,
 ) -> Engine:
-    """A row's learner at a tiny size, with a replay of made-up transitions: its own, or given."""
+    """A row's learner at a tiny size, with a replay of made-up transitions."""
     row = variant(name)
     small = {"critic_phi_dim": 3} if "critic_phi_dim" in row.settings else {}
     chosen = algorithm(row.algorithm)
@@ -186,16 +187,16 @@ def build(
     learner = chosen.learner(config, TASK, seeds, device, torch.float64)
     if name in STUDIES["offline"].names():
         replay = Replay(LAYOUT, 150, len(seeds), device, torch.float64, shared=True)
-        replay.fill(learner.prepare_rows(made_up(0), LAYOUT))
+        replay.fill(learner.prepare_rows(random_rows(0), LAYOUT))
     else:
         replay = Replay(LAYOUT, 200, len(seeds), device, torch.float64)
         for m, seed in enumerate(seeds):
-            replay.append(m, made_up(seed))
-    # Where compiling fails, updates go on without: these tests must not.
+            replay.append(m, random_rows(seed))
+    # A failure to compile is only a warning in a run; these tests fail on it.
     return Engine(learner, replay, config.batch_size, seeds, mode, warn=pytest.fail)
 
 
-def made_up(seed: int) -> Float32:
+def random_rows(seed: int) -> Float32:
     rows = np.random.default_rng(seed).standard_normal((150, LAYOUT.width)).astype(np.float32)
     actions = rows[:, LAYOUT.state_dim : LAYOUT.state_dim + LAYOUT.action_dim]
     actions.clip(-1, 1, out=actions)
@@ -213,8 +214,8 @@ def run(engine: Engine, updates: int) -> None:
 
 
 def state(engine: Engine) -> dict[str, Tensor]:
-    found = {**engine.learner.state(), **engine.state(), "leaves": engine.replay.leaves}
-    return {name: tensor.clone() for name, tensor in found.items()}
+    tensors = {**engine.learner.state(), **engine.state(), "leaves": engine.replay.leaves}
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 TWINS = {"critic", "actor", "target_critic", "target_actor"}
@@ -263,7 +264,7 @@ def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
-    """Lockstep acts before the others, while they are made."""
+    """In lockstep, actions of the other time steps come before their updates."""
     engine = build(name)
     for update in range(1, 7):
         before = engine.learner.policies().clone()
@@ -274,7 +275,7 @@ def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
 
 @pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_stacks(name: str) -> None:
-    """Two members side by side are the two of them alone, past copies of copies."""
+    """Two stacked members equal each alone, beyond the second target copy."""
     together = build(name)
     run(together, 50)
     for m in (0, 1):
@@ -287,8 +288,8 @@ def test_a_row_stacks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DISTINCT)
-def test_a_row_goes_on_from_its_state(name: str) -> None:
-    """What `state()` holds is all there is: another learner filled with it goes on the same way."""
+def test_a_row_resumes_from_its_state(name: str) -> None:
+    """`state()` is complete: another learner filled with it makes the same updates."""
     engine, other = build(name), build(name, learning_rate=3e-4)
     run(engine, 30)
     for part, filled in ((engine.learner, other.learner), (engine, other)):
@@ -318,7 +319,7 @@ def check_compiled(name: str) -> None:
         assert torch.allclose(tensor, expected[tensor_name], rtol=1e-7, atol=1e-10), tensor_name
 
 
-# Tracing takes ten seconds a row: these have every mechanism between them, the slow tests all.
+# Tracing takes ten seconds per row. Together these rows have every mechanism; slow tests cover all.
 TRACED = [
     "design/BatchNorm",
     "design/zs'a'",
@@ -337,7 +338,7 @@ TRACED = [
 @pytest.mark.parametrize("name", TRACED)
 @pytest.mark.usefixtures("traced")
 def test_a_row_is_traced_whole(name: str) -> None:
-    """What the compiler sees of an update is the update."""
+    """The compiler traces a whole update, and the traced update equals the eager one."""
     check_compiled(name)
 
 
@@ -357,12 +358,12 @@ def test_an_agent_captured_and_stacked_is_itself_eager_and_alone(name: str) -> N
     run(together, 50)
     assert isinstance(together._runner, GraphRunner)
     assert together._runner.works
-    found = state(together)
+    actual = state(together)
     for m in (0, 1):
         alone = build(name, seeds=[m], device=CUDA)
         run(alone, 50)
         for tensor_name, tensor in state(alone).items():
-            close = torch.allclose(found[tensor_name][m], tensor[0], rtol=1e-7, atol=1e-10)
+            close = torch.allclose(actual[tensor_name][m], tensor[0], rtol=1e-7, atol=1e-10)
             assert close, tensor_name
 
 
@@ -381,8 +382,8 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
     row = variant(name)
     known = _fields(algorithm(row.algorithm).config)
     settings = {**TINY_OF[row.algorithm], "random_steps": 20}
-    given = [f"{k}={v}" for k, v in settings.items() if k in known]
-    assert main([*words, "--set", *given]) == 0
+    assignments = [f"{k}={v}" for k, v in settings.items() if k in known]
+    assert main([*words, "--set", *assignments]) == 0
     assert main(["resume", str(path), "--steps", "80", "--quiet"]) == 0
     run = td7.Run(path)
     assert run.config["variant"] == name
@@ -392,7 +393,7 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("options", "message"),
     [
         ({"variant": "design/s"}, "unknown row of design 's'; did you mean \"s'\"?"),
         ({"variant": "desing/s'"}, "unknown study 'desing'; did you mean 'design'?"),
@@ -408,18 +409,18 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
         ({"set": {"actor_inputs": "zs,zs"}}, "actor_inputs takes distinct words such as a,b"),
     ],
 )
-def test_a_wrong_variant_is_one_line(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_wrong_variant_is_one_line(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         td7.train(env="toys:Point-v0", out=str(tmp_path / "run"), **options)
-    assert reason in str(raised.value)
+    assert message in str(raised.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "studies"]) == 0
-    said = capsys.readouterr().out
+    listing = capsys.readouterr().out
     for name, study in STUDIES.items():
-        assert name in said
+        assert name in listing
         assert main(["list", "studies", name]) == 0
         rows = capsys.readouterr().out
         assert all(f"  {label}  " in rows for label in study.rows)
