@@ -33,6 +33,14 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Minari's folder for this test, so that it does not see the user's datasets."""
+    root = tmp_path / "minari"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return root
+
+
+@pytest.fixture
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, which is empty."""
     folder = tmp_path / "here"
@@ -79,11 +87,3 @@ def failing_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return line.removeprefix("td7: ")
 
     return run
-
-
-@pytest.fixture
-def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Minari's folder for this test, so that it does not see the user's datasets."""
-    root = tmp_path / "minari"
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
-    return root

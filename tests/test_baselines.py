@@ -1,4 +1,4 @@
-"""SAC and TQC: formulas by hand, and updates beside a plain program written apart."""
+"""SAC and TQC: formulas by hand, updates compared with an independent reference program."""
 
 import math
 from typing import Any
@@ -37,8 +37,8 @@ def tensor(*numbers: Any) -> Tensor:
 
 def test_gaussian_log_prob_by_hand() -> None:
     """std 2 at one standard deviation: -1/2 - log(2 pi)/2 - log 2."""
-    found = losses.gaussian_log_prob(tensor(math.log(2)), tensor(1))
-    assert_allclose(found, -0.5 - 0.5 * math.log(2 * math.pi) - math.log(2))
+    log_prob = losses.gaussian_log_prob(tensor(math.log(2)), tensor(1))
+    assert_allclose(log_prob, -0.5 - 0.5 * math.log(2 * math.pi) - math.log(2))
 
 
 def test_both_corrections_by_hand() -> None:
@@ -48,16 +48,16 @@ def test_both_corrections_by_hand() -> None:
     assert_allclose(losses.tanh_correction_sigmoid(u), [0, math.log(0.64)], atol=1e-15)
 
 
-def test_the_corrections_part_where_tanh_is_flat() -> None:
-    """At 20 the slope is about 4 exp(-40): the epsilon hides it, the sigmoid form does not."""
+def test_the_corrections_differ_where_tanh_is_flat() -> None:
+    """At 20 the slope is about 4 exp(-40), which the epsilon hides and the sigmoid form keeps."""
     u = tensor(20.0)
     assert_allclose(losses.tanh_correction_epsilon(u), [math.log(1e-6)])
     assert_allclose(losses.tanh_correction_sigmoid(u), [math.log(4) - 40])
 
 
 @pytest.mark.parametrize("form", ["epsilon", "sigmoid"])
-def test_the_density_of_a_sampled_action_is_the_squashed_one(form: str) -> None:
-    """Beside the density of tanh(u) from torch.distributions, by its change of variables."""
+def test_log_prob_is_the_density_of_the_squashed_gaussian(form: str) -> None:
+    """Compared with the density of tanh(u) in torch.distributions, by a change of variables."""
     network = policy_network(1, 1, SACConfig(actor_hidden_dim=3))
     layout = Layout.of(network)
     random = np.random.default_rng(0)
@@ -100,8 +100,8 @@ def test_quantile_huber_by_hand() -> None:
     assert_allclose(losses.quantile_huber(z, far, 1.0), [(2.5 / 4 + 4.5 / 4) / 2])
     # With a threshold of 2: hubers 2 (3 - 1) and 2^2 / 2.
     assert_allclose(losses.quantile_huber(z, far, 2.0), [(4 / 4 + 2 * 3 / 4) / 2])
-    found = losses.quantile_huber(z, tensor(-0.5).view(1, 1, 1), 1.0)
-    assert_allclose(found, [(0.125 * 3 / 4 + 1 / 4) / 2])
+    near = tensor(-0.5).view(1, 1, 1)
+    assert_allclose(losses.quantile_huber(z, near, 1.0), [(0.125 * 3 / 4 + 1 / 4) / 2])
 
 
 def test_temperature_loss_by_hand() -> None:
@@ -125,8 +125,8 @@ def test_temperature_loss_by_hand() -> None:
         ("tqc", {"sale": True, "embedding_dim": 6, "target_every": 20, "quantiles": 4}),
     ],
 )
-def test_an_update_is_the_plain_programs(name: str, settings: dict[str, Any]) -> None:
-    """Two stacked members, each beside its own plain program, over hundreds of updates."""
+def test_an_update_is_the_reference_programs(name: str, settings: dict[str, Any]) -> None:
+    """Two stacked members, each compared with its own reference over hundreds of updates."""
     chosen = algorithm(name)
     config = build_config(chosen.config, {**TINY, **settings})
     learner: Any = chosen.learner(config, TASK, (0, 1), CPU, torch.float64)

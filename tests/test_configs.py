@@ -1,4 +1,4 @@
-"""Configs: words to values, one-line errors, and that every field matters."""
+"""Configs are parsed from words, errors are one line, and every field matters."""
 
 import dataclasses
 import inspect
@@ -59,33 +59,35 @@ def from_words(cls: Any, words: Sequence[str]) -> Any:
         ("cuda", str, "cuda"),
     ],
 )
-def test_parse(given: object, kind: type, value: object) -> None:
+def test_words_and_numbers_are_parsed_to_the_fields_type(
+    given: object, kind: type, value: object
+) -> None:
     parsed = parse("field", given, kind)
     assert parsed == value
     assert type(parsed) is kind
 
 
 @pytest.mark.parametrize("given", ["1.5", 2.5, "many", "", "nan", "inf", "1e400", True, None, [1]])
-def test_what_is_no_whole_number(given: object) -> None:
+def test_anything_but_a_whole_number_is_refused(given: object) -> None:
     with pytest.raises(InputError) as error:
         parse("batch_size", given, int)
     assert str(error.value) == f"batch_size takes a whole number, given {given!r}"
 
 
 @pytest.mark.parametrize("given", ["", "x", "nan", "-inf", False, None, math.inf])
-def test_what_is_no_number(given: object) -> None:
+def test_anything_but_a_number_is_refused(given: object) -> None:
     with pytest.raises(InputError) as error:
         parse("discount", given, float)
     assert str(error.value) == f"discount takes a number, given {given!r}"
 
 
 @pytest.mark.parametrize("given", ["1", "yes", "", 1, 0, None])
-def test_what_is_no_truth(given: object) -> None:
+def test_anything_but_true_or_false_is_refused(given: object) -> None:
     with pytest.raises(InputError, match="quiet takes true or false, given"):
         parse("quiet", given, bool)
 
 
-def test_settings() -> None:
+def test_settings_become_fields() -> None:
     config = from_words(TD7Config, ["batch_size=1_28", " discount = 0.9 ", "hidden_dim=1e2"])
     assert config == TD7Config(batch_size=128, discount=0.9, hidden_dim=100)
     assert from_words(TD7Config, "batch_size=128") == TD7Config(batch_size=128)  # a single one
@@ -110,17 +112,17 @@ def test_settings() -> None:
         (["batch_size=0"], "batch_size=0 must be at least 1"),
         (
             ["critic_inputs=zs"],
-            "critic_inputs=zs must have one of zsa, phi, sa: a critic reads the action",
+            "critic_inputs=zs must include one of zsa, phi, sa: a critic reads the action",
         ),
     ],
 )
-def test_bad_settings(words: Any, message: str) -> None:
+def test_a_bad_setting_is_one_line(words: Any, message: str) -> None:
     with pytest.raises(InputError) as error:
         from_words(TD7Config, words)
     assert str(error.value) == message
 
 
-def test_what_is_read_twice_is_refused() -> None:
+def test_an_input_named_twice_is_refused() -> None:
     with pytest.raises(InputError, match="critic_inputs=zsa,phi,phi names phi twice"):
         TD7Config(critic_inputs=("zsa", "phi", "phi"))
 
@@ -139,7 +141,7 @@ def test_an_unknown_field_gets_the_nearest_and_all_names() -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_field_has_a_range_a_doc_and_a_place(name: str) -> None:
+def test_every_field_has_a_range_a_doc_and_a_group(name: str) -> None:
     config = ALGORITHMS[name].config
     fields = [f.name for f in dataclasses.fields(config)]
     for field in fields:
@@ -160,7 +162,7 @@ def test_td7s_groups_come_before_the_common_ones() -> None:
 
 
 def test_fields_are_listed_where_annotations_are_lazy() -> None:
-    """As from Python 3.14 on, where a class has a function that makes them."""
+    """As they are from Python 3.14 on."""
 
     @dataclasses.dataclass(frozen=True)
     class Own(TD7Config):
@@ -179,9 +181,9 @@ def test_a_config_is_never_written_back() -> None:
 
 
 class Metronome(gymnasium.Env[Any, Any]):
-    """Random states; rewards 2, -1, 2, -1, 2 whatever is done, and a little by chance.
+    """Random states; rewards 2, -1, 2, -1, 2 plus a little luck, whatever the actions.
 
-    So episodes return 4 to 4.5, and values stay within the clip, where the noise can be seen.
+    Episodes therefore return 4 to 4.5, and values stay within the clip, where noise has an effect.
     """
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float64)
@@ -203,9 +205,9 @@ gymnasium.register("Metronome-v0", entry_point=f"{__name__}:Metronome", max_epis
 
 
 def _rows() -> Any:
-    """Six episodes of ten such steps. In the last one a step is worth 60.
+    """Six episodes of ten such steps; each step of the last episode is worth 60.
 
-    So IQL's scaling by the range of returns leaves rewards small enough for a Huber loss.
+    IQL's scaling by the range of returns then leaves rewards small enough for a Huber loss.
     """
     random, n = np.random.default_rng(0), 60
     states = random.standard_normal((n + 1, 2))
@@ -231,8 +233,8 @@ DATA = Dataset(
     warnings=(),
 )
 
-# Small, and so that everything happens within ten episodes: a random one, the first checkpoint,
-# the late stage from the fourth update on, target copies every three.
+# Small networks; everything happens within ten episodes: a random one, the first checkpoint, the
+# late stage from the fourth update on, a target copy every three updates.
 BASE: Mapping[str, Any] = {
     "random_steps": 5,
     "batch_size": 8,
@@ -249,7 +251,7 @@ BASE: Mapping[str, Any] = {
 
 
 class Watch(QuietProgress):
-    """Remembers each different state of a run's only seed that it was shown."""
+    """Records every distinct state of a run's only seed."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[int, int, float], None] = {}  # steps, updates, best
@@ -259,7 +261,7 @@ class Watch(QuietProgress):
         self.seen[seed.steps, seed.updates, seed.best] = None
 
 
-# What a finished run of one seed shows.
+# What to compare of finished runs of one seed.
 SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "updates": lambda run: run.engine.updates,
     "actor steps": lambda run: run.learner.state()["actor.steps"].tolist(),
@@ -282,8 +284,8 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "tested": lambda run: run._evaluated_policy(0).value().tolist(),
 }
 
-# Algorithm: field: another value, what that must change, and what must be set for it to matter.
-# A new field needs a row. Algorithms that cannot collect data have none for what only that needs.
+# {algorithm: {field: (another value, what it must change, settings under which it matters)}}
+# A new field needs a row. Offline algorithms have no rows for fields that only collecting uses.
 LEARNER: Mapping[str, tuple[Any, str]] = {
     "discount": (0.5, "critics"),
     "batch_size": (9, "critics"),
@@ -291,7 +293,7 @@ LEARNER: Mapping[str, tuple[Any, str]] = {
 }
 ONLINE: Mapping[str, tuple[Any, str]] = {
     **LEARNER,
-    "random_steps": (6, "updates"),  # the second episode is random too
+    "random_steps": (6, "updates"),  # the second episode is random as well
     "replay_capacity": (20, "capacity"),
     "early_assessment_episodes": (2, "when it trains"),
     "late_assessment_episodes": (3, "when it trains"),
@@ -304,7 +306,7 @@ ONLINE: Mapping[str, tuple[Any, str]] = {
 TWIN: Mapping[str, tuple[Any, str]] = {
     **ONLINE,
     "exploration_noise": (0.3, "rows"),
-    "target_every": (1000, "clip"),  # never within this run
+    "target_every": (1000, "clip"),  # never during this run
     "hidden_dim": (9, "size of the actor"),
     "target_noise": (0.1, "critics"),
     "target_noise_clip": (0.1, "critics"),
@@ -413,7 +415,7 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 
 @cache
 def shown(algorithm: str, *changed: tuple[str, Any]) -> dict[str, Any]:
-    """What a run with BASE and these changes shows at its end."""
+    """Train with BASE and these changes; return what SHOWN selects of the finished run."""
     task = Task("Metronome-v0")
     collects = ALGORITHMS[algorithm].online
     chosen = ALGORITHMS[algorithm].config
@@ -464,8 +466,8 @@ def of_collecting(algorithm: str) -> list[str]:
 
 
 @pytest.mark.parametrize("algorithm", ["td7", "td3+bc"])
-def test_what_only_collecting_needs_is_refused_with_data(algorithm: str) -> None:
-    """The fields that the table has no rows of for lack of use: none is ignored in silence."""
+def test_fields_for_collecting_data_are_refused_with_a_dataset(algorithm: str) -> None:
+    """The table has no rows for them; none is ignored silently."""
     given = {"algorithm": algorithm, "env": "Metronome-v0", "device": "cpu"}
     fields = of_collecting(algorithm)
     assert set(fields) == COLLECTING
@@ -474,12 +476,12 @@ def test_what_only_collecting_needs_is_refused_with_data(algorithm: str) -> None
         with pytest.raises(InputError) as error:
             run_config(train_options({**given, "set": {field: value}}), DATA)
         assert str(error.value) == f"{field}={value} has no effect with --dataset"
-        # What is so anyway may be said, as a run's config.json does.
-        usual = getattr(run_config(train_options(given), DATA).hyperparameters, field)
-        run_config(train_options({**given, "set": {field: usual}}), DATA)
+        # The default is accepted, because config.json contains it.
+        default = getattr(run_config(train_options(given), DATA).hyperparameters, field)
+        run_config(train_options({**given, "set": {field: default}}), DATA)
 
 
-def test_the_others_that_learn_from_data_have_no_such_fields() -> None:
+def test_other_offline_algorithms_have_no_fields_for_collecting_data() -> None:
     others = [
         a.name for a in ALGORITHMS.values() if a.offline is not None and of_collecting(a.name)
     ]
@@ -506,7 +508,7 @@ def test_every_field_matters_end_to_end(field: str) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.9, 0.0])
-def test_without_an_early_stage_the_first_assessment_is_a_late_one(weight: float) -> None:
+def test_without_an_early_stage_the_first_assessment_is_late(weight: float) -> None:
     """A random episode of 5 steps, then an assessment of 2 episodes."""
     changed = shown("td7", ("early_updates", 0), ("criterion_reset_weight", weight))
     assert next(steps for steps, updates in changed["when it trains"] if updates) == 15
@@ -522,7 +524,7 @@ def test_no_two_learning_targets_are_the_same(training: str) -> None:
 
 
 def test_a_run_is_a_function_of_its_config() -> None:
-    """Otherwise the test before this one would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     for algorithm in MATTERS:
         assert shown(algorithm, ("discount", 0.99)) == shown(algorithm)
 

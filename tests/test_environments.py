@@ -29,7 +29,7 @@ ONE_ACTION = Box(-1, 1, (1,), np.float32)
 
 
 class Tiny(gymnasium.Env[Any, Any]):
-    """Counts its steps in every entry of the one array it observes; remembers the last action."""
+    """Observes the number of steps in every entry of one reused array; keeps the last action."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own declaration)
 
@@ -71,20 +71,20 @@ class Tiny(gymnasium.Env[Any, Any]):
         return np.full((4, 5, 3), self.count, np.uint8)
 
 
-class Blind(Tiny):
+class NotRendered(Tiny):
     """A task that draws nothing."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
 
-class Deaf(Tiny):
-    """A task that ignores the render mode that it is given."""
+class IgnoresRenderMode(Tiny):
+    """A task that ignores its render mode."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "render_mode": None})
 
 
-class Strict(Blind):
+class RefusesRenderMode(NotRendered):
     """A task that refuses a render mode that it does not have."""
 
     def __init__(self, *, render_mode: str | None = None, fails: str | None = None) -> None:
@@ -97,7 +97,7 @@ Register = Callable[..., Task]
 
 @pytest.fixture
 def register() -> Iterator[Register]:
-    """Registers an environment under an id of its own, until the test is over."""
+    """Register environments, each under a new id, until the test ends."""
     before = dict(gymnasium.registry)
     numbers = itertools.count()
 
@@ -121,11 +121,11 @@ def tiny(environment: Environment) -> Tiny:
     return base
 
 
-# Physics
+# -- physics -------------------------------------------------------------------------------------
 
 
 class Golden(NamedTuple):
-    """How closely the paper's MuJoCo 2.3.3 is met: over how many steps, and how far off."""
+    """How closely states must match the paper's MuJoCo 2.3.3, and over how many steps."""
 
     steps: int
     tolerance: float
@@ -133,10 +133,10 @@ class Golden(NamedTuple):
 
 
 def golden(id: str) -> Golden:
-    # Measured: MuJoCo 3.4 is 4e-10 from 2.3.3 at HalfCheetah's step 25, 5e-9 at Humanoid's step 5,
-    # 3.9 is 9e-8 there; all others stay under 1e-11. From 4.0 on a free joint moves by 2e-6 more or
-    # less in the first step, which can decide whether a foot of Ant touches the ground in time: so
-    # its median trajectory is judged, not its worst.
+    # Measured differences from 2.3.3: with MuJoCo 3.4, 4e-10 at HalfCheetah's step 25 and 5e-9 at
+    # Humanoid's step 5, with 3.9 9e-8 there; under 1e-11 elsewhere. From 4.0 on a free joint moves
+    # by 2e-6 more or less in the first step, which can decide whether a foot of Ant touches the
+    # ground in time: its median trajectory must match, not its worst.
     if id == "Ant-v4" and MUJOCO >= (4, 0):
         return Golden(5, 1e-2, np.median)
     if id == "Humanoid-v4":
@@ -145,15 +145,15 @@ def golden(id: str) -> Golden:
 
 
 class Replay(NamedTuple):
-    """How far each golden trajectory was missed, [trajectories]; `ends`: were the ends the same."""
+    """Distance from each golden trajectory, [trajectories], and whether all ends agree."""
 
     states: Float64
     rewards: Float64
-    ends: bool
+    same_ends: bool
 
 
 def replay(id: str, steps: int, *, margin_factor: float = 1.0) -> Replay:
-    """Replays the golden trajectories through the whole stack, the action map included."""
+    """Replay the golden trajectories through the whole stack, the action map included."""
     record = {
         name: recording()[f"{id}/{name}"]
         for name in ("qpos", "qvel", "action", "observation", "reward", "terminated")
@@ -165,15 +165,15 @@ def replay(id: str, steps: int, *, margin_factor: float = 1.0) -> Replay:
     for index in range(len(record["qpos"])):
         environment.reset(seed=0)
         base.set_state(record["qpos"][index], record["qvel"][index])
-        taken = [
+        steps_taken = [
             environment.step(environment.action_map.to_unit(action))
             for action in record["action"][index, :steps]
         ]
-        observed = np.array([step.state for step in taken])
+        observed = np.array([step.state for step in steps_taken])
         states.append(np.abs(observed - record["observation"][index, :steps]).max())
-        earned = np.array([step.reward for step in taken])
+        earned = np.array([step.reward for step in steps_taken])
         rewards.append(np.abs(earned - record["reward"][index, :steps]).max())
-        ends.append([step.terminated for step in taken])
+        ends.append([step.terminated for step in steps_taken])
     environment.close()
     same_ends = np.array_equal(ends, record["terminated"][:, :steps])
     return Replay(np.array(states), np.array(rewards), same_ends)
@@ -186,21 +186,21 @@ def recording() -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize("id", PAPER_TASKS)
-def test_the_papers_physics(id: str) -> None:
+def test_physics_equals_the_papers(id: str) -> None:
     steps, tolerance, over_trajectories = golden(id)
-    missed = replay(id, steps)
-    assert over_trajectories(missed.states) <= tolerance
-    # Rewards hold a float32 control cost, which NumPy 2 rounds differently from the recording's 1.
-    assert over_trajectories(missed.rewards) <= max(tolerance, 1e-7)
-    assert missed.ends
+    distance = replay(id, steps)
+    assert over_trajectories(distance.states) <= tolerance
+    # Rewards contain a float32 control cost, which NumPy 2 rounds unlike the recording's NumPy 1.
+    assert over_trajectories(distance.rewards) <= max(tolerance, 1e-7)
+    assert distance.same_ends
 
 
 @pytest.mark.parametrize("id", ["Hopper-v4", "Ant-v4", "Humanoid-v4"])
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_the_golden_trajectories_notice_a_wrong_margin(id: str, factor: float) -> None:
+def test_the_golden_trajectories_detect_a_wrong_margin(id: str, factor: float) -> None:
     steps, tolerance, over_trajectories = golden(id)
-    missed = replay(id, steps, margin_factor=factor)
-    assert over_trajectories(missed.states) > 10 * tolerance
+    distance = replay(id, steps, margin_factor=factor)
+    assert over_trajectories(distance.states) > 10 * tolerance
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_margins_are_halved_on_v4_from_mujoco_3_5(
 
 
 @pytest.mark.parametrize("id", [id for id in mujoco_tasks() if id.endswith("-v4")])
-def test_a_v4_model_has_one_margin(id: str) -> None:
+def test_all_geoms_of_a_v4_model_have_one_margin(id: str) -> None:
     """Otherwise the sum of two halves would not be the larger of the two."""
     base: Any = make(Task(id)).env.unwrapped
     assert np.ptp(base.model.geom_margin) == 0
@@ -249,23 +249,23 @@ def test_an_episode_depends_on_its_seed_and_actions_alone(id: str) -> None:
     assert expected != other
 
 
-# Actions
+# -- actions -------------------------------------------------------------------------------------
 
 
 def test_the_action_map_by_hand() -> None:
-    to_arm = ActionMap(low=(-1.0, 0.0), high=(3.0, 10.0))
+    action_map = ActionMap(low=(-1.0, 0.0), high=(3.0, 10.0))
     pairs: list[tuple[list[float], list[float]]] = [
         ([-1, -1], [-1, 0]),
         ([0, 0], [1, 5]),
         ([1, 1], [3, 10]),
         ([0.5, -0.5], [2, 2.5]),
     ]
-    for unit, own in pairs:
-        np.testing.assert_array_equal(to_arm.to_task(unit), own)
-        np.testing.assert_array_equal(to_arm.to_unit(own), unit)
-    unit_batch, own_batch = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
-    np.testing.assert_array_equal(to_arm.to_task(unit_batch), own_batch)
-    np.testing.assert_array_equal(to_arm.to_unit(own_batch), unit_batch)
+    for unit, task in pairs:
+        np.testing.assert_array_equal(action_map.to_task(unit), task)
+        np.testing.assert_array_equal(action_map.to_unit(task), unit)
+    unit_batch, task_batch = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
+    np.testing.assert_array_equal(action_map.to_task(unit_batch), task_batch)
+    np.testing.assert_array_equal(action_map.to_unit(task_batch), unit_batch)
 
 
 def test_the_action_map_stays_in_bounds() -> None:
@@ -284,7 +284,7 @@ def test_the_action_map_survives_the_widest_bounds() -> None:
     np.testing.assert_array_equal(ActionMap((-largest,), (largest,)).to_task([1.0]), [largest])
 
 
-def test_humanoid_is_driven_by_0_4() -> None:
+def test_humanoids_controls_end_at_0_4() -> None:
     environment = make(Task("Humanoid-v4"))
     base: Any = environment.env.unwrapped
     environment.reset(seed=0)
@@ -294,22 +294,22 @@ def test_humanoid_is_driven_by_0_4() -> None:
     np.testing.assert_array_equal(base.data.ctrl, np.float32(0.4))
 
 
-@pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_asymmetric_actions_reach_the_task_in_its_shape_and_dtype(
-    given: DTypeLike, register: Register
+    dtype: DTypeLike, register: Register
 ) -> None:
     low, high = np.array([[-1, 0], [2, -8]]), np.array([[3, 10], [4, -6]])
     environment = make(register(action_space=Box(low, high, dtype=np.float32)))
     assert environment.spec.action_low == (-1.0, 0.0, 2.0, -8.0)
     assert environment.spec.action_high == (3.0, 10.0, 4.0, -6.0)
     environment.reset(seed=0)
-    environment.step(np.array([0.5, -0.5, -1, 1], given))
+    environment.step(np.array([0.5, -0.5, -1, 1], dtype))
     action = tiny(environment).last_action
     assert action.dtype == np.float32
     np.testing.assert_array_equal(action, [[2, 2.5], [2, -6]])
 
 
-def test_an_integer_action_is_the_nearest(register: Register) -> None:
+def test_an_integer_action_is_rounded_to_the_nearest(register: Register) -> None:
     environment = make(register(action_space=Box(-3, 3, (2,), np.int64)))
     environment.reset(seed=0)
     environment.step(np.array([0.9, -0.9]))
@@ -321,10 +321,10 @@ def test_an_action_of_another_size_is_refused(register: Register) -> None:
     environment = make(register(action_space=Box(-1, 1, (3,))))
     environment.reset(seed=0)
     with pytest.raises(RunError, match=r"an action must have the shape \(3,\), not \(1,\)"):
-        environment.step(np.zeros(1))  # NumPy would broadcast it
+        environment.step(np.zeros(1))  # NumPy could broadcast it
 
 
-# States
+# -- states --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_an_observation_of_another_shape_is_a_fault(register: Register) -> None:
         environment.reset(seed=0)
 
 
-# Ends
+# -- ends ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_an_observation_of_another_shape_is_a_fault(register: Register) -> None:
         (3, [(False, False), (False, False), (True, True)]),  # a true end on the last step
     ],
 )
-def test_an_end_is_not_a_time_limit(
+def test_an_end_differs_from_a_time_limit(
     ends_at: int | None, flags: list[tuple[bool, bool]], register: Register
 ) -> None:
     environment = make(register(ends_at=ends_at, max_episode_steps=3))
@@ -395,7 +395,7 @@ def test_the_time_limit_comes_from_the_task_or_its_options(register: Register) -
     assert describe(Task(limited.id, {"max_episode_steps": -1})).time_limit is None
 
 
-# Descriptions
+# -- descriptions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,9 @@ def test_the_time_limit_comes_from_the_task_or_its_options(register: Register) -
         ("Humanoid-v4", 376, 17, float(np.float32(0.4))),
     ],
 )
-def test_the_papers_tasks(id: str, state_dim: int, action_dim: int, bound: float) -> None:
+def test_descriptions_of_the_papers_tasks(
+    id: str, state_dim: int, action_dim: int, bound: float
+) -> None:
     task = Task(id)
     spec = describe(task)
     assert spec.task is task
@@ -425,8 +427,8 @@ def test_every_listed_task_can_be_made() -> None:
         assert describe(Task(id)).task.id == id
 
 
-@pytest.mark.usefixtures("register")  # what the module registers goes when the test is over
-def test_a_module_can_bring_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("register")  # unregisters what the module registers
+def test_a_module_can_register_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "td7_test_module.py").write_text(
         "import gymnasium\n"
         "pendulum = 'gymnasium.envs.classic_control.pendulum:PendulumEnv'\n"
@@ -441,7 +443,7 @@ def test_a_module_can_bring_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert spec.task.id == "td7_test_module:Td7TestModule-v0"
 
 
-def test_frames(register: Register) -> None:
+def test_render_returns_the_current_frame(register: Register) -> None:
     task = register()
     environment = make(task, render=True)
     environment.reset(seed=0)
@@ -464,63 +466,67 @@ def test_a_frame_that_cannot_be_drawn_is_a_fault(
         environment.render()
 
 
-# Gymnasium's viewer cannot be freed if it could not be made.
+# Gymnasium cannot free a viewer that it failed to make.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_mujoco_that_cannot_draw_comes_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mujoco_that_cannot_draw_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = make(Task("InvertedPendulum-v5"), render=True)
     environment.reset(seed=0)
     monkeypatch.setenv("MUJOCO_GL", "crayons")
-    told = r"^InvertedPendulum-v5: no frame with MUJOCO_GL=crayons \(.*MUJOCO_GL=egl.*\): .*crayons"
-    with pytest.raises(RunError, match=told):
+    expected = (
+        r"^InvertedPendulum-v5: no frame with MUJOCO_GL=crayons \(.*MUJOCO_GL=egl.*\): .*crayons"
+    )
+    with pytest.raises(RunError, match=expected):
         environment.render()
     environment.close()
 
 
-@pytest.mark.parametrize("drawn", [None, [], np.zeros((4, 5), np.uint8)])
-def test_what_is_no_frame(drawn: Any, register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tiny, "render", lambda _: drawn)
+@pytest.mark.parametrize("image", [None, [], np.zeros((4, 5), np.uint8)])
+def test_render_must_return_an_image(
+    image: Any, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tiny, "render", lambda _: image)
     environment = make(register(), render=True)
     environment.reset(seed=0)
     with pytest.raises(RunError, match=r"^Td7Test0-v0: its render\(\) gave no frame"):
         environment.render()
 
 
-SCREENS = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+SCREEN_VARIABLES = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="others draw without a screen anyway")
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux does drawing need a screen")
 @pytest.mark.parametrize(
-    ("given", "libraries", "drawn_by"),
+    ("variables", "libraries", "backend"),
     [
         ({}, ("EGL", "OSMesa"), "egl"),
         ({}, ("OSMesa",), "osmesa"),
-        ({}, (), "egl"),  # whose error is one line; GLFW's are several
+        ({}, (), "egl"),  # its error is one line, unlike GLFW's
         ({"MUJOCO_GL": "osmesa"}, ("EGL",), "osmesa"),
         ({"DISPLAY": ":0"}, ("EGL",), None),
         ({"WAYLAND_DISPLAY": "wayland-0"}, ("EGL",), None),
     ],
 )
 def test_frames_are_drawn_without_a_screen(
-    given: dict[str, str],
+    variables: dict[str, str],
     libraries: tuple[str, ...],
-    drawn_by: str | None,
+    backend: str | None,
     register: Register,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in SCREENS:
-        monkeypatch.setenv(name, "")  # so that it is put back, whatever is written to it
+    for name in SCREEN_VARIABLES:
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
-    for name, value in given.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     installed = {name: f"lib{name}.so" for name in libraries}
     monkeypatch.setattr("td7.rollouts.registration.find_library", installed.get)
     make(task := register())
-    assert os.environ.get("MUJOCO_GL") == given.get("MUJOCO_GL")  # only what draws needs it
+    assert os.environ.get("MUJOCO_GL") == variables.get("MUJOCO_GL")  # unchanged without render
     make(task, render=True)
-    assert os.environ.get("MUJOCO_GL") == drawn_by
+    assert os.environ.get("MUJOCO_GL") == backend
 
 
-def test_close_reaches_the_task(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_closes_the_task(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
 
     def close(self: Tiny) -> None:
@@ -535,9 +541,9 @@ def test_close_reaches_the_task(register: Register, monkeypatch: pytest.MonkeyPa
     assert len(closed) == 2
 
 
-def test_only_the_warning_about_the_version_is_silent(register: Register) -> None:
+def test_only_the_warning_about_the_version_is_suppressed(register: Register) -> None:
     with pytest.warns(DeprecationWarning, match="out of date"):
-        gymnasium.make("Hopper-v4")  # what is silenced is still there to silence
+        gymnasium.make("Hopper-v4")  # Gymnasium still warns
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make(Task("Hopper-v4"))
@@ -545,7 +551,7 @@ def test_only_the_warning_about_the_version_is_silent(register: Register) -> Non
         make(register(warns="the ground is wet"))
 
 
-def test_workers_load_no_torch() -> None:
+def test_making_a_task_loads_no_torch() -> None:
     program = (
         "import sys; from td7 import types; from td7.rollouts import registration; "
         "registration.make(types.Task('HalfCheetah-v4')).reset(0); "
@@ -554,11 +560,11 @@ def test_workers_load_no_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-# Mistakes
+# -- mistakes ------------------------------------------------------------------------------------
 
 
 def refused(task: Task, *, render: bool = False) -> str:
-    """What the refusal says; one line."""
+    """Return the message with which a task is refused; it is one line."""
     with pytest.raises(InputError) as caught:
         make(task, render=render)
     message = str(caught.value)
@@ -584,7 +590,7 @@ def test_an_unknown_task_names_the_nearest(id: str, nearest: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["HalfCheetah-v9", "HalfCheetah-v1", "HalfCheetah"])
-def test_an_unknown_version_names_those_that_exist(id: str) -> None:
+def test_an_unknown_version_names_the_existing_ones(id: str) -> None:
     message = refused(Task(id))
     assert message.startswith(f"unknown task version {id!r};")
     allowed = "allowed: HalfCheetah-v4, HalfCheetah-v5"
@@ -592,12 +598,12 @@ def test_an_unknown_version_names_those_that_exist(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["", " ", "nonsense", "two\nlines", "Hopper-v4 "])
-def test_nonsense_is_an_unknown_task(id: str) -> None:
+def test_any_other_text_is_an_unknown_task(id: str) -> None:
     assert refused(Task(id)).startswith(f"unknown task {id!r}; ")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (
             "\nimport td7_no_such_module",
@@ -613,19 +619,19 @@ def test_nonsense_is_an_unknown_task(id: str) -> None:
     ],
 )
 def test_a_module_that_cannot_be_imported(
-    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line is the user's own, also where a library raised."""
+    """The message names the last line of the user's code, even if a library raised."""
     (tmp_path / "td7_broken_module.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     message = refused(Task("td7_broken_module:Td7Test-v0"))
-    told = told.replace("{}", "td7_broken_module.py")
-    assert f"module 'td7_broken_module' cannot be imported: {told}" in message
-    assert "current folder" not in message  # where it was found
+    expected = expected.replace("{}", "td7_broken_module.py")
+    assert f"module 'td7_broken_module' cannot be imported: {expected}" in message
+    assert "current folder" not in message  # the module was found there
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "expected"),
     [
         ("td7_no_such_module", "ModuleNotFoundError: No module named 'td7_no_such_module'"),
         ("td7_no_such_module.tasks", "ModuleNotFoundError: No module named 'td7_no_such_module'"),
@@ -634,14 +640,14 @@ def test_a_module_that_cannot_be_imported(
         ("", "ValueError: Empty module name"),
     ],
 )
-def test_a_module_that_does_not_exist(module: str, told: str) -> None:
+def test_a_module_that_does_not_exist(module: str, expected: str) -> None:
     message = refused(Task(f"{module}:Hopper-v4"))
-    assert f"cannot be imported: {told}" in message
-    is_missing = told.startswith("ModuleNotFound")
+    assert f"cannot be imported: {expected}" in message
+    is_missing = expected.startswith("ModuleNotFound")
     assert message.endswith(" (the current folder is searched as well)") == is_missing
 
 
-def test_a_missing_dependency(register: Register) -> None:
+def test_a_missing_dependency_is_named(register: Register) -> None:
     missing = "needs a package that is not installed: "
     assert f"'Hopper-v3' {missing}" in refused(Task("Hopper-v3"))
     assert f"{missing}`Pusher-v4`" in refused(Task("Pusher-v4"))
@@ -664,7 +670,7 @@ def test_an_action_space_must_be_a_box(space: Space[Any] | None, register: Regis
 
 
 @pytest.mark.parametrize("kind", ["action", "observation"])
-def test_a_space_of_no_numbers(kind: str, register: Register) -> None:
+def test_an_empty_space_is_refused(kind: str, register: Register) -> None:
     message = refused(register(**{f"{kind}_space": Box(-1, 1, (3, 0))}))
     assert message.endswith(f" has an empty {kind} space, of shape (3, 0)")
 
@@ -677,7 +683,7 @@ def test_an_observation_space_must_be_a_box(space: Space[Any], register: Registe
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "told"),
+    ("low", "high", "expected"),
     [
         ([-1, -1, -1], [1, 1, np.inf], "dimension 2 are not finite: [-1.0, inf]"),
         ([-1, -np.inf, -1], [1, 1, 1], "dimension 1 are not finite: [-inf, 1.0]"),
@@ -685,17 +691,17 @@ def test_an_observation_space_must_be_a_box(space: Space[Any], register: Registe
         ([-1, 0.5, -1], [1, 0.5, 1], "dimension 1 are equal: [0.5, 0.5]"),
     ],
 )
-def test_action_bounds_must_be_finite_and_apart(
-    low: list[float], high: list[float], told: str, register: Register
+def test_action_bounds_must_be_finite_and_distinct(
+    low: list[float], high: list[float], expected: str, register: Register
 ) -> None:
     space = Box(np.array(low, np.float32), np.array(high, np.float32))
-    assert f"the bounds of action {told}; allowed: finite, low < high" in refused(
+    assert f"the bounds of action {expected}; allowed: finite, low < high" in refused(
         register(action_space=space)
     )
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "told"),
+    ("kwargs", "expected"),
     [
         ({"bogus": 1}, "TypeError: Tiny.__init__() got an unexpected keyword argument 'bogus'"),
         ({"fails": "two\nlines"}, ": two lines"),
@@ -704,14 +710,16 @@ def test_action_bounds_must_be_finite_and_apart(
         ({"ends_at": np.zeros((3, 3)), "bogus": 1}, "unexpected keyword argument 'bogus'"),
     ],
 )
-def test_bad_options(kwargs: dict[str, Any], told: str, register: Register) -> None:
+def test_wrong_arguments_of_a_task_are_one_line(
+    kwargs: dict[str, Any], expected: str, register: Register
+) -> None:
     message = refused(Task(register().id, kwargs))
     assert message.startswith("task 'Td7Test0-v0' cannot be made with {'")
-    assert message.endswith(told)
+    assert message.endswith(expected)
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "expected"),
     [
         (lambda: sys.exit(3), "SystemExit at {}: 3"),
         (lambda: 1 / 0, "ZeroDivisionError at {}: division by zero"),
@@ -719,21 +727,21 @@ def test_bad_options(kwargs: dict[str, Any], told: str, register: Register) -> N
         (lambda: json.loads("3")[0], "TypeError at {}: 'int' object is not subscriptable"),
     ],
 )
-def test_a_constructor_that_fails_tells_where(
-    broken: Callable[[], object], told: str, register: Register
+def test_the_message_names_the_line_where_a_constructor_failed(
+    broken: Callable[[], object], expected: str, register: Register
 ) -> None:
     message = refused(register(lambda **_: broken()))
     place = f"test_environments.py:{broken.__code__.co_firstlineno}"
-    assert f"'Td7Test0-v0' cannot be made: {told.format(place)}" in message
+    assert f"'Td7Test0-v0' cannot be made: {expected.format(place)}" in message
 
 
-def test_a_task_that_draws_nothing(register: Register) -> None:
+def test_a_task_that_draws_nothing_cannot_be_rendered(register: Register) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium's own words for the same
-        for without in (Blind, Deaf):
-            told = refused(register(without), render=True)
-            assert told.endswith("draws no frames: it has no 'rgb_array' render mode")
-        assert "draws no frames: " in refused(register(Strict), render=True)
-        broken = refused(Task(register(Strict).id, {"fails": "broken"}), render=True)
+        warnings.simplefilter("ignore")  # Gymnasium warns of the same
+        for entry_point in (NotRendered, IgnoresRenderMode):
+            message = refused(register(entry_point), render=True)
+            assert message.endswith("draws no frames: it has no 'rgb_array' render mode")
+        assert "draws no frames: " in refused(register(RefusesRenderMode), render=True)
+        broken = refused(Task(register(RefusesRenderMode).id, {"fails": "broken"}), render=True)
         assert "cannot be made with {'fails': 'broken'}: ValueError at " in broken
         assert broken.endswith(": broken")

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,39 @@ def test_a_resumed_run_that_finishes_has_no_old_traceback(
     assert not (run / "error.txt").exists()
 
 
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file whose existence makes some episodes raise."""
+    return tmp_path_factory.mktemp("faults") / "cold"
+
+
+def interrupted_options(cold: Path, seeds: str, every: int, checkpoints: str) -> dict[str, Any]:
+    return {
+        "env": "toys:Point-v0",
+        "env_kwargs": {"fault": str(cold)},
+        "seeds": seeds,
+        "steps": 200,
+        "evaluate_every": every,
+        "metrics_every": 10,
+        "set": {**SMALL, "checkpoints": checkpoints},
+        "quiet": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    cold: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, bytes]]:
+    """Returns the results of a run without a fault; they do not depend on workers."""
+
+    @cache
+    def train(*which: Any) -> dict[str, bytes]:
+        out = tmp_path_factory.mktemp("uninterrupted") / "run"
+        return results(td7.train(**interrupted_options(cold, *which), out=str(out)).path)
+
+    return train
+
+
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])
 @pytest.mark.parametrize("workers", ["0", "3"])
 @pytest.mark.parametrize(
@@ -78,26 +113,28 @@ def test_a_resumed_run_that_finishes_has_no_old_traceback(
     [("5,9", 1000, "5, episode 8"), ("7,9", 40, "7, evaluation at step 80")],
 )
 def test_a_run_resumed_after_a_fault_equals_one_without(
-    tmp_path: Path, seeds: str, every: int, place: str, workers: str, checkpoints: str
+    tmp_path: Path,
+    cold: Path,
+    uninterrupted: Callable[..., dict[str, bytes]],
+    seeds: str,
+    every: int,
+    place: str,
+    workers: str,
+    checkpoints: str,
 ) -> None:
     """Everything before the fault is saved."""
-    cold = tmp_path / "cold"
-    options: dict[str, Any] = {"env": "toys:Point-v0", "env_kwargs": {"fault": str(cold)}}
-    options |= {"seeds": seeds, "steps": 200, "evaluate_every": every, "metrics_every": 10}
-    options |= {"set": {**SMALL, "checkpoints": checkpoints}, "workers": workers, "quiet": True}
-
+    options = interrupted_options(cold, seeds, every, checkpoints)
+    expected = uninterrupted(seeds, every, checkpoints)
     run = tmp_path / "run"
     cold.touch()
     with pytest.raises(RunError, match=f"{place}.* is cold; {SAVED}"):
-        td7.train(**options, snapshot_every=0, out=str(run))
+        td7.train(**options, workers=workers, snapshot_every=0, out=str(run))
     cold.unlink()
     saved = json.loads((newest(run) / "members.json").read_text())
     assert sum(member["steps"] for member in saved["members"]) >= 160
     assert sum(saved["updates"]) > 0
     td7.resume(run, quiet=True)
-
-    without = td7.train(**options, out=str(tmp_path / "without"))
-    assert results(run) == results(without.path)
+    assert results(run) == expected
 
 
 def ignore_seed(reset: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -24,9 +23,9 @@ from td7.algorithms.learner import Turn
 from td7.cli.main import main
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
-from td7.networks import numpy_actor as numpy_actor_module
-from td7.networks import stacked as networks
 from td7.networks.description import Layout
+from td7.networks.numpy_actor import Actor
+from td7.networks.stacked import apply, unflatten
 from td7.report.report import read_report
 from td7.rollouts.registration import describe
 from td7.types import RowLayout, Task
@@ -42,7 +41,7 @@ NETWORKS = ("critic", "actor", "target_critic", "target_actor")
 
 @pytest.fixture(scope="module")
 def ddpg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The page's module, imported as a user would, and forgotten afterwards."""
+    """The page's module, imported as a user imports it, and removed afterwards."""
     folder = tmp_path_factory.mktemp("internals")
     (folder / "ddpg.py").write_text(MODULE)
     sys.path.insert(0, str(folder))
@@ -68,7 +67,7 @@ def build(ddpg: Any, seeds: tuple[int, ...]) -> Engine:
 
 
 def run(engine: Engine, wanted: tuple[int, ...]) -> dict[str, Tensor]:
-    """The state after so many updates of each member."""
+    """The state after the wanted number of updates of each member."""
     while any(left := [n - done for n, done in zip(wanted, engine.updates, strict=True)]):
         engine.advance(left)
     return {name: tensor.clone() for name, tensor in engine.learner.state().items()}
@@ -88,7 +87,7 @@ def test_every_network_of_the_example_moves(ddpg: Any) -> None:
 
 
 def test_the_example_stacks(ddpg: Any) -> None:
-    """Members with other counts beside each other are each alone."""
+    """Stacked members with different counts equal the same members trained alone."""
     counts = (270, 31)
     together = run(build(ddpg, (3, 7)), counts)
     for m, (seed, count) in enumerate(zip((3, 7), counts, strict=True)):
@@ -97,7 +96,7 @@ def test_the_example_stacks(ddpg: Any) -> None:
 
 
 def test_an_update_of_the_example_by_hand(ddpg: Any) -> None:
-    """The critic's first loss and the targets' first step, from the weights themselves."""
+    """The critic's first loss and the targets' first step, computed from the weights."""
     learner = build(ddpg, (0,)).learner
     flat = {name: learner.state()[f"{name}.parameters"].clone() for name in NETWORKS}
     random = np.random.default_rng(1)
@@ -106,10 +105,10 @@ def test_an_update_of_the_example_by_hand(ddpg: Any) -> None:
     batch = ddpg.Batch(*parts, torch.ones(1, 16, 1, dtype=torch.float64))
 
     def q(state: Tensor, action: Tensor) -> Tensor:
-        critic = networks.unflatten(Layout.of(learner.critic_network), flat["critic"])  # type: ignore[attr-defined]
-        return networks.apply(learner.critic_network, critic, state=state, action=action)  # type: ignore[attr-defined]
+        critic = unflatten(Layout.of(learner.critic_network), flat["critic"])  # type: ignore[attr-defined]
+        return apply(learner.critic_network, critic, state=state, action=action)  # type: ignore[attr-defined]
 
-    actor = numpy_actor_module.Actor(learner.policy_network, flat["actor"][0].numpy())
+    actor = Actor(learner.policy_network, flat["actor"][0].numpy())
     next_action = torch.from_numpy(actor(batch.next_state[0].numpy())).unsqueeze(0)
     y = batch.reward + 0.99 * q(batch.next_state, next_action)
     expected = (q(batch.state, batch.action) - y).square().mean()
@@ -126,7 +125,7 @@ def test_an_update_of_the_example_by_hand(ddpg: Any) -> None:
 def test_the_example_trains_and_resumes(
     checkpoints: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's script on a toy: two seeds, 300 steps and 60 more are 360 at once."""
+    """The page's script on a toy with two seeds: 300 steps and 60 more equal 360 at once."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(script(checkpoints, 300, "run"), "internals.md", "exec"), names)
@@ -140,7 +139,7 @@ def test_the_example_trains_and_resumes(
 
 
 def script(checkpoints: str, steps: int, out: str) -> str:
-    """The page's, at a small size."""
+    """The page's script at a small size."""
     small = f'"random_steps": 40, "hidden_dim": 16, "checkpoints": "{checkpoints}"'
     options = f'steps={steps}, evaluate_every=100, metrics_every=20, quiet=True, out="{out}"'
     code: str = SCRIPT
@@ -154,19 +153,17 @@ def script(checkpoints: str, steps: int, out: str) -> str:
     return code
 
 
-def test_by_its_modules_name_the_example_is_known_everywhere(
+def test_commands_find_the_example_by_its_modules_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shell needs nothing else: neither to train nor to go on, in another process."""
+    """`td7 train` and `td7 resume` in processes of their own import the module."""
     (tmp_path / "ddpg.py").write_text(MODULE)
     small = ["--steps", "60", "--quiet", "--set", "random_steps=40", "hidden_dim=16"]
-    given = ["--env", "toys:Point-v0", "--evaluation-episodes", "1", "--out", "run", *small]
-    path = f"{Path(__file__).parent}"
-    for words in (["train", "ddpg:ddpg", *given], ["resume", "run", "--steps", "80", "--quiet"]):
+    options = ["--env", "toys:Point-v0", "--evaluation-episodes", "1", "--out", "run", *small]
+    for words in (["train", "ddpg:ddpg", *options], ["resume", "run", "--steps", "80", "--quiet"]):
         done = subprocess.run(
             [sys.executable, "-m", "td7", *words],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=120,
@@ -180,7 +177,7 @@ def test_by_its_modules_name_the_example_is_known_everywhere(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         (
             "nowhere:ddpg",
@@ -190,13 +187,15 @@ def test_by_its_modules_name_the_example_is_known_everywhere(
         ("json:td8", "unknown algorithm 'td8'; did you mean 'td7'?"),
     ],
 )
-def test_a_module_without_it(name: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_module_without_the_algorithm(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", name, "--env", "toys:Point-v0"]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("ddpg")
-def test_a_report_tells_what_the_example_changes_where_it_is_known(
+def test_a_report_names_the_examples_changes_if_the_module_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = {"target_rate": 0.5}

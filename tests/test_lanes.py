@@ -1,7 +1,7 @@
-"""What lanes run beside each other may not touch the same tensor: a GPU would sometimes mix it up.
+"""Lanes that run in parallel do not access the same tensor, which would be a race on a GPU.
 
-Lanes are played here by vector clocks. A lane's clock tells how far of every other lane it has
-seen; an access is safe if the lane has seen all accesses before it that it could clash with.
+The tests simulate lanes with vector clocks: a lane's clock says how much of every other lane it
+has waited for. An access is safe if the lane has waited for all earlier accesses that conflict.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ MAIN = "main"
 
 
 class ClockedLanes(Lanes):
-    """Lanes as `CudaLanes` has them: beginning one waits for the current one, joining for that."""
+    """`CudaLanes` without a device: a lane that begins waits for the current one; a join waits."""
 
     def __init__(self) -> None:
         self.current = MAIN
@@ -38,7 +38,7 @@ class ClockedLanes(Lanes):
 
     @property
     def seen(self) -> dict[str, int]:
-        """How far of every lane the current one has seen."""
+        """How much of every lane the current one has waited for."""
         return self._clocks[self.current]
 
     def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
@@ -67,15 +67,15 @@ class ClockedLanes(Lanes):
     def _see(self, who: str, whom: str) -> None:
         for lane, count in self._clocks[whom].items():
             self._clocks[who][lane] = max(self._clocks[who].get(lane, 0), count)
-        self._clocks[whom][whom] += 1  # what it does from here on is not seen
+        self._clocks[whom][whom] += 1  # what it does from now on is unseen
 
 
 class Clashes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every read and write of some tensors, and those that nothing puts in order."""
+    """Record every read and write of some tensors, and the pairs that no wait puts in order."""
 
     def __init__(self, lanes: ClockedLanes, names: Mapping[str, Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: set[tuple[str, str, str]] = set()  # tensor, lane before, lane now
+        self.pairs: set[tuple[str, str, str]] = set()  # tensor, earlier lane, later lane
         self._lanes = lanes
         self._names = {tensor.untyped_storage().data_ptr(): n for n, tensor in names.items()}
         self._reads: dict[str, dict[str, int]] = {}
@@ -102,12 +102,12 @@ class Clashes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for before in clashing:
             for other, count in before.get(name, {}).items():
                 if seen.get(other, 0) < count:
-                    self.found.add((name, other, lane))
+                    self.pairs.add((name, other, lane))
         (self._writes if writes else self._reads).setdefault(name, {})[lane] = seen[lane]
 
 
 def clashes(learner: Learner, lanes: ClockedLanes) -> set[tuple[str, str, str]]:
-    """Over six updates."""
+    """The clashes in six updates."""
     learner.lanes = lanes
     watched = {**learner.state(), **{f"metric.{k}": v for k, v in learner.recorded.items()}}
     random = torch.Generator().manual_seed(0)
@@ -115,31 +115,31 @@ def clashes(learner: Learner, lanes: ClockedLanes) -> set[tuple[str, str, str]]:
     def normals(*shape: int) -> Tensor:
         return torch.randn(2, *shape, generator=random, dtype=torch.float64)
 
-    noted = Clashes(lanes, watched)
-    with noted:
+    recorder = Clashes(lanes, watched)
+    with recorder:
         for update in range(1, 7):
             batch = Batch(normals(4, 5), normals(4, 3), normals(4, 5), normals(4, 1), normals(4, 1))
             noise = {name: normals(*shape) for name, shape in learner.noise_shapes.items()}
             learner.update(batch, noise, Turn(None, update % learner.actor_every == 0))
         lanes.join()
-    return noted.found
+    return recorder.pairs
 
 
 def rows() -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Every distinct row of every study."""
-    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    distinct: dict[str, tuple[str, Mapping[str, Any]]] = {}
     known = set()
     for study in STUDIES.values():
         for row in study.rows.values():
             key = (row.algorithm, repr(sorted(row.settings.items())))
             if key not in known:
                 known.add(key)
-                found[f"{study.name}/{row.label}"] = row.algorithm, row.settings
-    return found
+                distinct[f"{study.name}/{row.label}"] = row.algorithm, row.settings
+    return distinct
 
 
 ROWS = rows()
-# Choices that no row combines.
+# Combinations that no row has.
 ROWS |= {
     f"end to end, {target}": (
         "td7",
@@ -161,8 +161,8 @@ def test_lanes_do_not_clash(name: str) -> None:
     assert clashes(learner_of(name), ClockedLanes()) == set()
 
 
-def test_a_clash_is_found() -> None:
-    """Without copies, the next update writes what the actor's step reads."""
+def test_a_missing_copy_is_a_clash() -> None:
+    """Without copies, the next update writes to what the actor's step reads."""
 
     class Careless(ClockedLanes):
         def kept(self, tensor: Tensor) -> Tensor:

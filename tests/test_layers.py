@@ -1,6 +1,7 @@
-"""A unit of the package imports only from the units above it; what workers import is free of torch.
+"""A unit of the package imports only from units above it; what workers import loads no torch.
 
-A unit is a folder or a module directly in `td7`. Units on one line do not import each other.
+A unit is a folder or a module directly in `td7`. Units on one line do not import each other, except
+those of the first.
 """
 
 import ast
@@ -29,11 +30,11 @@ studies
 report | bench
 cli
 """
-# Units that share a line with those they may use.
+# The units of the first line.
 SHARED = {"errors", "types", "configs", "seeding", "files", "processes", "statistics"}
 FORBIDDEN = {("report", "training"), ("report", "engine")}
 
-# Imported by worker processes, or by commands that answer at once.
+# Worker processes import these, or commands that must start at once.
 FREE_OF_TORCH = (
     *("td7.options", "td7.studies.rows", "td7.runs.policies", "td7.runs.video", "td7.runs.record"),
     *("td7.networks.description", "td7.networks.numpy_actor", "td7.networks.onnx"),
@@ -50,14 +51,14 @@ LEVELS = {
 
 
 def unit_of(module: str) -> str:
-    """`td7.networks.masked` belongs to `networks`; the table's deepest entry that fits."""
+    """Return a module's unit, the longest that matches: `networks` for `td7.networks.masked`."""
     name = module.removeprefix("td7").removeprefix(".")
     return max((u for u in LEVELS if f"{name}.".startswith(f"{u}.")), key=len, default="")
 
 
 def imports() -> list[tuple[str, str]]:
-    """(module, module that it imports), those inside functions and for types included."""
-    found = []
+    """Return (module, imported module), imports within functions and for types included."""
+    pairs = []
     for name, path in zip(ALL_MODULES, PATHS, strict=True):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
@@ -67,8 +68,8 @@ def imports() -> list[tuple[str, str]]:
                 names = [alias.name for alias in node.names]
             else:
                 continue
-            found += [(name, n) for n in names if n.startswith("td7.")]
-    return found
+            pairs += [(name, n) for n in names if n.startswith("td7.")]
+    return pairs
 
 
 def test_every_module_belongs_to_a_unit() -> None:
@@ -89,8 +90,8 @@ def test_units_import_from_units_above_them() -> None:
     assert sorted(wrong) == []
 
 
-def test_no_import_exists_for_types_alone_to_hide_a_cycle() -> None:
-    """Modules import each other in one direction, `if TYPE_CHECKING` included."""
+def test_modules_import_each_other_in_one_direction() -> None:
+    """Imports for types alone are included, so that none hides a cycle."""
     modules = set(ALL_MODULES)
     edges: dict[str, set[str]] = {module: set() for module in modules}
     for module, other in imports():
@@ -111,7 +112,7 @@ def test_no_import_exists_for_types_alone_to_hide_a_cycle() -> None:
 
 
 def test_importing_them_does_not_load_torch() -> None:
-    """In a fresh process, one after the other; its output names those that do."""
+    """A fresh process imports one after the other and names the first that does."""
     script = """
 import importlib, sys
 for name in sys.argv[1:]:

@@ -1,4 +1,4 @@
-"""Formulas, norm, networks, initialisation and optimiser, against numbers worked out by hand."""
+"""Formulas, norms, networks, initial weights and the optimiser, against numbers by hand."""
 
 import math
 from collections.abc import Callable
@@ -14,12 +14,20 @@ from td7.algorithms import losses
 from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.representations import Sale
 from td7.algorithms.td7 import TD7, TD7Config, actor_network, critic_network
-from td7.networks import masked as targets
-from td7.networks import numpy_actor as numpy_actor_module
-from td7.networks import stacked as networks
+from td7.networks import numpy_actor
 from td7.networks.description import Layer, Layout, Network
+from td7.networks.masked import polyak
 from td7.networks.optimiser import ParameterGroup
-from td7.networks.stacked import Parameters, apply, avg_l1_norm, initial, unflatten
+from td7.networks.stacked import (
+    NORMS,
+    BatchStatistics,
+    Parameters,
+    apply,
+    avg_l1_norm,
+    follow,
+    initial,
+    unflatten,
+)
 from td7.types import Task, TaskSpec
 
 STATE, ACTION, BATCH = 5, 2, 32
@@ -33,19 +41,19 @@ def tensor(*numbers: object) -> Tensor:
 
 
 def heads(*rows: tuple[float, float]) -> Tensor:
-    """[1, 2, B, 1] from the two critics' numbers of each row, of a single member."""
+    """[1, 2, B, 1] of a single member, from both critics' numbers in each row."""
     return tensor(*rows).t().reshape(1, 2, -1, 1)
 
 
 def column(*numbers: float) -> Tensor:
-    """[1, B, 1] from a number a row, of a single member."""
+    """[1, B, 1] of a single member, from one number per row."""
     return tensor(*numbers).reshape(1, -1, 1)
 
 
 def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     x = x.detach().requires_grad_()
-    (found,) = torch.autograd.grad(function(x).sum(), x)
-    return found
+    (gradient,) = torch.autograd.grad(function(x).sum(), x)
+    return gradient
 
 
 # -- formulas ------------------------------------------------------------------------------------
@@ -67,7 +75,7 @@ def test_target_policy_noise_is_clipped_and_so_is_the_action() -> None:
     assert_allclose(smoothed.flatten(), [0.2, 1.0, -1.0, -0.3, 0.7])
 
 
-def test_value_target_clips_the_smaller_critic_within_each_members_own_bounds() -> None:
+def test_value_target_clips_the_smaller_critic_to_the_bounds_of_its_member() -> None:
     next_q = heads((5, 2), (-7, 4), (1, 3)).expand(2, -1, -1, -1)  # the smaller: 2, -7, 1
     reward = column(1, 1, 1).expand(2, -1, -1)
     not_terminated = column(1, 1, 0).expand(2, -1, -1)
@@ -89,14 +97,14 @@ def test_lap_huber_sums_both_critics(min_priority: float, expected: float) -> No
     assert_allclose(losses.lap_huber(error, min_priority), [expected])
 
 
-def test_lap_huber_has_the_gradient_of_hubers_function() -> None:
+def test_lap_huber_has_the_gradient_of_the_huber_loss() -> None:
     error = heads((0.5, -0.5), (3.0, -3.0))
     huber = gradient(lambda x: losses.lap_huber(x, 2.0), error)
-    # x below 2, ±2 above; a half each, because there are two rows.
+    # x below 2, ±2 above; halved, because the mean is over two rows.
     assert_allclose(huber, heads((0.25, -0.25), (1.0, -1.0)))
 
 
-def test_lap_priority_is_of_the_larger_error_and_never_below_the_minimum() -> None:
+def test_lap_priority_is_the_larger_error_and_at_least_the_minimum() -> None:
     error = heads((0.5, -3.0), (0.5, 0.2), (32.0, 1.0))
     assert_allclose(losses.lap_priority(error, 1.0, 0.4), [[3**0.4, 1.0, 4.0]])
     assert_allclose(losses.lap_priority(error, 2.0, 1.0), [[3.0, 2.0, 32.0]])
@@ -110,7 +118,7 @@ def test_actor_loss_by_hand() -> None:
     assert_allclose(losses.actor_loss(q, action, data_action, 0.1), [-1 + 0.1 * 2.5 * 0.625])
 
 
-def test_the_cloning_weight_does_not_pull_at_the_values() -> None:
+def test_the_cloning_weight_has_no_gradient() -> None:
     q, action, data_action = heads((1, -3), (2, 4)), column(0.5, 0.0), column(0.0, 1.0)
     pull = gradient(lambda x: losses.actor_loss(x, action, data_action, 0.1), q)
     assert_allclose(pull, torch.full_like(q, -1 / 4))
@@ -122,7 +130,7 @@ def test_avg_l1_norm(library: str) -> None:
     if library == "torch":
         normed = avg_l1_norm(torch.from_numpy(rows)).numpy()
     else:
-        normed = numpy_actor_module.avg_l1_norm(rows)
+        normed = numpy_actor.avg_l1_norm(rows)
     # The mean of |1| and |-3| is 2, of any multiple the same; below 1e-8 the guard divides.
     assert_allclose(normed, [[0.5, -1.5], [0.5, -1.5], [0.0, 0.0], [0.1, -0.3]])
 
@@ -141,7 +149,7 @@ def test_encoders_are_three_layers_deep_and_only_zs_is_normed() -> None:
 
 
 def test_sizes_on_halfcheetah() -> None:
-    """17 states, 6 actions: in x out + out of every layer of the paper's figure."""
+    """17 state and 6 action dimensions: in x out + out for every layer of the paper's figure."""
     config = TD7Config()
     square = 256 * 256 + 256
     f = (17 * 256 + 256) + 2 * square
@@ -155,14 +163,14 @@ def test_sizes_on_halfcheetah() -> None:
 
 
 def in_use(network: Network) -> int:
-    """Parameters without what only fills a layout up."""
+    """The number of parameters without the layout's padding."""
     layout = Layout.of(network)
-    weights = numpy_actor_module.unflatten(layout, np.zeros(layout.size))
+    weights = numpy_actor.unflatten(layout, np.zeros(layout.size))
     return layout.heads * sum(weight.size for weight in weights.values())
 
 
 def zeros_but(network: Network, **values: Tensor | float) -> Parameters:
-    """Parameters of one member, all 0 but those given (`phi_bias` for `phi.bias`)."""
+    """Parameters of one member, all 0 except the named ones (`phi_bias` for `phi.bias`)."""
     layout = Layout.of(network)
     parameters = unflatten(layout, torch.zeros(1, layout.size, dtype=torch.float64))
     for name, value in values.items():
@@ -172,7 +180,7 @@ def zeros_but(network: Network, **values: Tensor | float) -> Parameters:
 
 @pytest.mark.parametrize("bias", [-1.0, 1.0])
 def test_critics_are_elu_and_the_actor_is_relu(bias: float) -> None:
-    """A first hidden layer of nothing but its bias, passed on by the second as it is."""
+    """The first hidden layer consists of its bias, which the second passes through unchanged."""
     critic, actor = critic_network(STATE, ACTION, SMALL), actor_network(STATE, ACTION, SMALL)
     assert [layer.activation for layer in critic.layers] == ["none", "elu", "elu", "none"]
     assert [layer.activation for layer in actor.layers] == ["none", "relu", "relu", "tanh"]
@@ -202,8 +210,8 @@ def test_critics_are_elu_and_the_actor_is_relu(bias: float) -> None:
     assert_allclose(pi, np.full((1, 1, ACTION), math.tanh(relu[bias])))
 
 
-def test_critic_and_actor_norm_the_raw_input_and_nothing_else() -> None:
-    """phi is AvgL1Norm(Linear(s, a)) or, in the actor, of s; the embeddings come in as they are."""
+def test_critic_and_actor_normalise_only_the_raw_input() -> None:
+    """phi is AvgL1Norm(Linear(s, a)), in the actor AvgL1Norm(Linear(s)); embeddings enter as is."""
     critic, actor = critic_network(STATE, ACTION, SMALL), actor_network(STATE, ACTION, SMALL)
     assert critic.layers[0] == Layer("phi", ("state", "action"), 16, norm="avg_l1")
     assert actor.layers[0] == Layer("phi", ("state",), 16, norm="avg_l1")
@@ -220,7 +228,7 @@ def test_initial_parameters_fill_pytorchs_range() -> None:
     flat = initial(layout, [np.random.default_rng(seed) for seed in (0, 1)])
     assert flat.shape == (2, layout.size)
     for head in flat.reshape(4, layout.head_size):
-        for name, values in numpy_actor_module.unflatten(layout, head).items():
+        for name, values in numpy_actor.unflatten(layout, head).items():
             bound = inputs[name.partition(".")[0]] ** -0.5
             assert np.abs(values).max() <= bound, name
             if values.size >= 256:  # enough of them to come close to both ends
@@ -234,7 +242,7 @@ def test_initial_parameters_fill_pytorchs_range() -> None:
 # -- optimiser -----------------------------------------------------------------------------------
 
 
-def test_adam_is_pytorchs_for_every_member_on_its_own_count() -> None:
+def test_adam_is_pytorchs_with_a_step_count_per_member() -> None:
     layout = Layout.of(Network({"x": 3}, (Layer("y", ("x",), 2),)))
     start = torch.linspace(-1, 1, 3 * layout.size, dtype=torch.float64).reshape(3, -1)
     trained = ParameterGroup(layout, start.clone(), learning_rate=0.01)
@@ -283,7 +291,7 @@ def random_batch(seed: int = 0) -> Batch:
 def test_the_minimum_priority_reaches_the_loss_and_the_sampler(
     min_priority: float, loss: float, pull: float
 ) -> None:
-    """Critics of 0 and a reward of 3: an error of 3 in every row, as the clip starts at (0, 0)."""
+    """Critics of 0 and rewards of 3: every error is 3, because the clip starts at (0, 0)."""
     config = TD7Config(embedding_dim=8, hidden_dim=16, batch_size=BATCH, min_priority=min_priority)
     learner = td7(config)
     learner.critic.flat.zero_()
@@ -298,7 +306,7 @@ def test_the_minimum_priority_reaches_the_loss_and_the_sampler(
 
 
 def test_the_encoders_target_has_no_gradient() -> None:
-    """And it is the trained encoder's own, which after an update differs from all the others."""
+    """The target comes from the trained encoder, which differs from its copies after an update."""
     learner, batch = td7(), random_batch()
     learner.update(batch, NO_NOISE, Turn())
     sale, encoder, moment = (
@@ -321,7 +329,7 @@ def test_the_encoders_target_has_no_gradient() -> None:
 
 
 def test_neither_critic_nor_actor_trains_the_encoder() -> None:
-    """Other rewards, ends and noise train other critics and actors, and the same encoder."""
+    """Other rewards, ends and noise lead to other critics and actors but to the same encoder."""
     one, other = td7(), td7()
     batch = random_batch()
     other_batch = batch._replace(reward=batch.reward + 2, not_terminated=1 - batch.not_terminated)
@@ -335,7 +343,7 @@ def test_neither_critic_nor_actor_trains_the_encoder() -> None:
             assert torch.equal(value, other_state[name]), name
     assert not torch.equal(one.critic.flat, other.critic.flat)
     assert not torch.equal(one.actor.flat, other.actor.flat)
-    # Nor does an update move the encoders that feed them.
+    # An update does not move the encoders that feed them either.
     assert torch.equal(one.fixed_encoder, td7().encoder.flat)
     assert torch.equal(one.target_fixed_encoder, td7().encoder.flat)
     assert not torch.equal(one.encoder.flat, td7().encoder.flat)
@@ -355,7 +363,7 @@ def test_the_actor_step_leaves_the_critics_alone() -> None:
 
 
 def test_cosine_loss_by_hand() -> None:
-    """(3, 4) against (4, 3): 24 / 25; against (-3, -4), of any length: -1. A loss, so minus."""
+    """(3, 4) and (4, 3): 24 / 25; (3, 4) and (-6, -8): -1. The loss is minus their mean."""
     zsa = tensor(3, 4, 3, 4).view(1, 2, 2)
     next_zs = tensor(4, 3, -6, -8).view(1, 2, 2)
     assert_allclose(losses.cosine_loss(zsa, next_zs), [-(24 / 25 - 1) / 2])
@@ -369,7 +377,7 @@ def test_squared_error_sums_both_critics() -> None:
 def test_layer_norm_by_hand() -> None:
     """1, 3: mean 2, variance 1; times the gain, plus the shift."""
     own = {"gain": tensor(2, 3), "shift": tensor(0, 10)}
-    normed = networks.NORMS["layer"](tensor(1, 3).view(1, 1, 2), own)
+    normed = NORMS["layer"](tensor(1, 3).view(1, 1, 2), own)
     assert_allclose(normed.flatten(), [-2, 13], rtol=1e-4)
 
 
@@ -380,14 +388,14 @@ def batch_normed(states: Tensor, *, training: bool) -> tuple[list[float], dict[s
     """Two members; weight 1 and 2, bias 0, gain 1 and 3, shift 0, running mean 1, variance 4."""
     layout = Layout.of(BATCH_NORMED)
     flat = torch.zeros(2, layout.size, dtype=torch.float64)
-    named = networks.unflatten(layout, flat)
+    named = unflatten(layout, flat)
     named["x.weight"][:, 0, 0] = tensor(1, 2)
     for kind, value in (("gain", (1, 3)), ("mean", (1, 1)), ("variance", (4, 4))):
         named[f"x.{kind}"][:, 0] = tensor(*value)
-    statistics: networks.BatchStatistics | None = {} if training else None
-    y = networks.apply(BATCH_NORMED, named, statistics, state=states)
+    statistics: BatchStatistics | None = {} if training else None
+    y = apply(BATCH_NORMED, named, statistics, state=states)
     if statistics is not None:
-        networks.follow(layout, flat, statistics, torch.tensor([True, False]))
+        follow(layout, flat, statistics, torch.tensor([True, False]))
     running = {kind: named[f"x.{kind}"].flatten().tolist() for kind in ("mean", "variance")}
     return y.flatten().tolist(), running
 
@@ -395,8 +403,8 @@ def batch_normed(states: Tensor, *, training: bool) -> tuple[list[float], dict[s
 def test_batch_norm_by_hand() -> None:
     """States 0, 4 of both members: x is 0, 4 and 0, 8, so batch means 2 and 4, variances 4 and 16.
 
-    Running: (0 - 1) / 2, (4 - 1) / 2 and, thrice, (0 - 1) / 2, (8 - 1) / 2. Only the first member
-    follows: its mean by 0.1 of the way to 2, its variance to the unbiased 8.
+    Running: (0 - 1) / 2, (4 - 1) / 2 and, times gain 3, (0 - 1) / 2, (8 - 1) / 2. Only the first
+    member follows: its mean goes 0.1 of the way to 2, its variance to the unbiased 8.
     """
     states = tensor(0, 4, 0, 4).view(2, 2, 1)
     y, running = batch_normed(states, training=True)
@@ -409,7 +417,7 @@ def test_batch_norm_by_hand() -> None:
 
 
 def test_polyak_by_hand() -> None:
-    """A tenth of the way from 0 to 10, of the active member only."""
+    """The active member alone moves a tenth of the way from 0 to 10."""
     target = torch.zeros(2, 1)
-    targets.polyak(target, torch.full((2, 1), 10.0), 0.1, torch.tensor([True, False]))
+    polyak(target, torch.full((2, 1), 10.0), 0.1, torch.tensor([True, False]))
     assert target.flatten().tolist() == [1.0, 0.0]

@@ -1,4 +1,4 @@
-"""TD3+OFE: updates beside a plain program written apart, and OFENet's sizes by hand."""
+"""TD3+OFE: updates compared with an independent reference program, OFENet's sizes by hand."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from td7.algorithms.learner import Batch, Turn
 from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
 from td7.configs import build_config
 from td7.errors import InputError
-from td7.networks import stacked as networks
 from td7.networks.description import Layout
 from td7.networks.numpy_actor import Actor
+from td7.networks.stacked import apply, unflatten
 from td7.types import Task, TaskSpec
 from test_variants import weights
 
@@ -36,9 +36,9 @@ def tiny(**settings: Any) -> Any:
 
 
 def batches(count: int) -> list[tuple[Batch, Tensor]]:
-    """States neither centred nor of unit scale, so that batch norm has something to do."""
+    """Batches and noise; states are neither centred nor of unit scale, which batch norm sees."""
     random = np.random.default_rng(11)
-    found = []
+    pairs = []
     for _ in range(count):
         state, action, next_state, reward, ends, noise = (
             torch.from_numpy(random.standard_normal((len(SEEDS), BATCH, n)))
@@ -48,8 +48,8 @@ def batches(count: int) -> list[tuple[Batch, Tensor]]:
         change = torch.tanh(next_state) + action.sum(-1, keepdim=True)
         state = 3 * state + 1
         batch = Batch(state, action.clamp(-1, 1), state + change, reward, not_terminated)
-        found.append((batch, 2 * noise))
-    return found
+        pairs.append((batch, 2 * noise))
+    return pairs
 
 
 def step(learner: Any, update: int, batch: Batch, noise: Tensor) -> None:
@@ -58,7 +58,7 @@ def step(learner: Any, update: int, batch: Batch, noise: Tensor) -> None:
 
 
 def member(learner: Any, m: int) -> dict[str, list[dict[str, Tensor]]]:
-    """The networks of one member, under the plain program's names."""
+    """The networks of one member, under the reference program's names."""
     state = learner.state()
     critic, actor = learner.critic.layout, learner.actor.layout
     layouts = {
@@ -74,7 +74,7 @@ def member(learner: Any, m: int) -> dict[str, list[dict[str, Tensor]]]:
 
 
 def plain_program(learner: Any, settings: Settings, m: int, predicted_dim: int) -> PlainTD3OFE:
-    """Started with a member's weights."""
+    """The reference program with a member's weights."""
     own = member(learner, m)
     (ofe,), (actor,) = own["ofe"], own["actor"]
     return PlainTD3OFE(settings, ofe, own["critic"], actor, TINY["ofe_layers"], predicted_dim)
@@ -87,9 +87,9 @@ def plain_step(agent: PlainTD3OFE, m: int, batch: Batch, noise: Tensor) -> None:
 
 def check(learner: Any, agents: list[PlainTD3OFE], tolerance: float) -> None:
     for m, agent in enumerate(agents):
-        found, expected = member(learner, m), agent.networks()
-        assert found.keys() == expected.keys()
-        for name, heads in found.items():
+        actual, expected = member(learner, m), agent.networks()
+        assert actual.keys() == expected.keys()
+        for name, heads in actual.items():
             for ours, theirs in zip(heads, expected[name], strict=True):
                 assert ours.keys() == theirs.keys(), name
                 for key, value in ours.items():
@@ -118,10 +118,10 @@ def check(learner: Any, agents: list[PlainTD3OFE], tolerance: float) -> None:
     ],
     ids=["all predicted", "3 of 5 predicted", "other constants"],
 )
-def test_an_update_is_the_plain_programs(
+def test_an_update_is_the_reference_programs(
     settings: dict[str, Any], plain: Settings, predicted_dim: int
 ) -> None:
-    """Two stacked members, each beside its own plain program, over hundreds of updates."""
+    """Two stacked members, each compared with its own reference over hundreds of updates."""
     learner = tiny(**settings)
     assert learner.predicted_dim == predicted_dim
     agents = [plain_program(learner, plain, m, predicted_dim) for m in range(len(SEEDS))]
@@ -131,7 +131,7 @@ def test_an_update_is_the_plain_programs(
         for m, agent in enumerate(agents):
             plain_step(agent, m, batch, noise)
         if update in (1, 2, UPDATES):
-            # A bias before a batch norm has no gradient but rounding, which Adam makes a little of.
+            # A bias before a batch norm has only rounding errors as gradient; Adam amplifies them.
             check(learner, agents, 1e-10 if update <= 2 else 1e-7)
     for name in ("ofe", "critic", "actor", "target_critic", "target_actor"):
         moved = (learner.state()[f"{name}.parameters"] - before[f"{name}.parameters"]).abs()
@@ -139,7 +139,7 @@ def test_an_update_is_the_plain_programs(
 
 
 def test_numpy_acts_with_the_running_statistics() -> None:
-    """After training: the actor that plays, the learner's own policy and the plain program's."""
+    """After training, NumPy's actor, the learner's policy and the reference program's agree."""
     learner = tiny()
     agent = plain_program(learner, Settings(), 1, TASK.state_dim)
     for update, (batch, noise) in enumerate(batches(20), start=1):
@@ -150,11 +150,11 @@ def test_numpy_acts_with_the_running_statistics() -> None:
     assert ((statistics["s1.variance"] - 1).abs() > 0.01).all()
 
     flat = learner.policies()
-    policy = networks.unflatten(Layout.of(learner.policy_network), flat)
+    policy = unflatten(Layout.of(learner.policy_network), flat)
     states = batches(1)[0][0].state
-    expected = networks.apply(learner.policy_network, policy, state=states)
+    expected = apply(learner.policy_network, policy, state=states)
     zs = learner.ofe.zs(learner.net.parameters, states)
-    from_parts = networks.apply(learner.actor_network, learner.actor.parameters, **zs)
+    from_parts = apply(learner.actor_network, learner.actor.parameters, **zs)
     assert_array_equal(expected, from_parts)
     for m in range(len(SEEDS)):
         actor = Actor(learner.policy_network, flat[m].numpy())
@@ -186,7 +186,7 @@ def at_the_papers_size(task: str, state_dim: int, action_dim: int) -> TD3OFE:
 
 
 def test_half_cheetahs_sizes_by_hand() -> None:
-    """17 states, 6 actions: 8 layers of 30, zs 17 + 240, zsa 17 + 6 + 240 + 240."""
+    """17 state and 6 action dimensions: 8 layers of 30, zs 17 + 240, zsa 17 + 6 + 240 + 240."""
     learner = at_the_papers_size("HalfCheetah-v4", 17, 6)
     assert sum(learner.ofe.zs_widths.values()) == 17 + 240
     assert sum(learner.ofe.zsa_widths.values()) == 17 + 6 + 240 + 240
@@ -204,26 +204,26 @@ def test_half_cheetahs_sizes_by_hand() -> None:
     state, action = torch.zeros(1, 4, 17).double(), torch.zeros(1, 4, 6).double()
     zs = learner.ofe.zs(learner.net.parameters, state)
     zsa = learner.ofe.zsa(learner.net.parameters, zs, action)
-    assert learner.ofe.predicted(learner.net.parameters, zs, action).shape == (1, 4, 17)
+    assert learner.ofe.next_state(learner.net.parameters, zs, action).shape == (1, 4, 17)
     assert torch.cat(list(zs.values()), dim=-1).shape == (1, 4, 257)
     assert torch.cat(list(zsa.values()), dim=-1).shape == (1, 4, 503)
 
 
 def test_humanoid_v4_predicts_292_of_376() -> None:
-    found = rows(at_the_papers_size("Humanoid-v4", 376, 17))
-    assert found["s8"] == (376 + 30 * 7, 30)
-    assert found["next_state"] == (376 + 17 + 480, 292)
+    sizes = rows(at_the_papers_size("Humanoid-v4", 376, 17))
+    assert sizes["s8"] == (376 + 30 * 7, 30)
+    assert sizes["next_state"] == (376 + 17 + 480, 292)
 
 
 def features(learner: TD3OFE, net: dict[str, Tensor], state: Tensor) -> dict[str, Tensor]:
     action = torch.full((1, 4, 6), 0.5).double()
     zs = learner.ofe.zs(net, state)
-    predicted = learner.ofe.predicted(net, zs, action)
+    predicted = learner.ofe.next_state(net, zs, action)
     return {**learner.ofe.zsa(net, zs, action), "next_state": predicted}
 
 
 def test_the_states_last_dimension_reaches_every_layer() -> None:
-    """Through all layers; and directly, where every other layer is silent (swish(0) = 0)."""
+    """Through all layers, and directly when every other layer is 0 (swish(0) = 0)."""
     learner = at_the_papers_size("HalfCheetah-v4", 17, 6)
     net = learner.net.parameters
     layers = [f"{block}{i}" for block in ("s", "sa") for i in range(1, 9)]
@@ -267,7 +267,7 @@ def test_the_states_last_dimension_reaches_every_layer() -> None:
     ],
 )
 def test_the_papers_values_for_tasks(task: str, layers: int, predicted: int) -> None:
-    """0 predicted dimensions: all."""
+    """0 predicted dimensions stands for all."""
     config = TD3OFEConfig().for_task(Task(task))
     assert (config.ofe_layers, config.ofe_predicted_dims) == (layers, predicted)
     assert config.ofe_features == 240
@@ -276,7 +276,7 @@ def test_the_papers_values_for_tasks(task: str, layers: int, predicted: int) -> 
 
 
 def test_humanoid_v4s_last_84_dimensions_are_external_forces() -> None:
-    """14 bodies of 6 numbers; 0 unless something is touched, so it is run until something is."""
+    """14 bodies with 6 numbers each, which are 0 without contact; the test runs until contact."""
     env: Any = gymnasium.make(gymnasium.spec("Humanoid-v4"))
     env.reset(seed=0)
     random = np.random.default_rng(0)
@@ -304,13 +304,13 @@ def test_humanoid_v4s_last_84_dimensions_are_external_forces() -> None:
         ({"ofe_predicted_dims": 6}, "ofe_predicted_dims=6 must be at most 5, the state's"),
     ],
 )
-def test_sizes_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+def test_sizes_that_do_not_fit_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny(**settings)
 
 
-def test_the_predicted_dimensions_are_the_first() -> None:
-    """What the others of s' are makes no difference to OFENet."""
+def test_ofenet_predicts_the_first_dimensions() -> None:
+    """The other dimensions of s' make no difference to OFENet."""
     (batch, noise), (other, _) = batches(2)
     mixed = torch.cat([batch.next_state[..., :3], other.next_state[..., 3:]], dim=-1)
     changed = batch._replace(next_state=mixed)

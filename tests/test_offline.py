@@ -1,4 +1,4 @@
-"""The offline agents: formulas by hand, and updates beside plain programs written apart."""
+"""The offline agents: formulas by hand, updates compared with independent reference programs."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor
 import offline_reference as plain
 from offline_reference import BY_HAND
 from td7.algorithms import algorithm, losses
-from td7.algorithms.iql import piece_returns
+from td7.algorithms.iql import trajectory_returns
 from td7.algorithms.learner import Batch, Learner, Turn
 from td7.configs import build_config
 from td7.networks.description import Layout
@@ -79,24 +79,24 @@ FORMULAS: dict[str, Callable[[dict[str, Any]], Tensor]] = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_formula_by_hand(name: str) -> None:
-    for given, expected in BY_HAND[name]:
-        assert_allclose(FORMULAS[name](given), expected, rtol=1e-12, atol=1e-15)
+    for arguments, expected in BY_HAND[name]:
+        assert_allclose(FORMULAS[name](arguments), expected, rtol=1e-12, atol=1e-15)
 
 
 def test_the_soft_maximum_is_a_sum() -> None:
-    """The reference's examples at temperature 1, valued against 0."""
-    for given, expected in BY_HAND["soft_maximum"]:
-        if given["temperature"] == 1:
-            values = tensor(given["values"]).view(1, 1, -1, 1, 1)
-            density = tensor(given["log_densities"]).view(1, -1, 1, 1)
-            found = losses.conservative_loss(values, density, torch.zeros(1, 1, 1, 1).double())
-            assert_allclose(found, [expected], rtol=1e-12)
+    """The reference's examples at temperature 1, with 0 as the data's value."""
+    for arguments, expected in BY_HAND["soft_maximum"]:
+        if arguments["temperature"] == 1:
+            values = tensor(arguments["values"]).view(1, 1, -1, 1, 1)
+            density = tensor(arguments["log_densities"]).view(1, -1, 1, 1)
+            loss = losses.conservative_loss(values, density, torch.zeros(1, 1, 1, 1).double())
+            assert_allclose(loss, [expected], rtol=1e-12)
 
 
 def test_gumbel_regression_has_no_gradient_where_clipped() -> None:
-    for given, expected in BY_HAND["gumbel_gradient_of_v"]:
-        difference = rows(given["difference"]).requires_grad_()
-        loss = losses.gumbel_loss(difference, given["temperature"], given["clip"]).sum()
+    for arguments, expected in BY_HAND["gumbel_gradient_of_v"]:
+        difference = rows(arguments["difference"]).requires_grad_()
+        loss = losses.gumbel_loss(difference, arguments["temperature"], arguments["clip"]).sum()
         (gradient,) = torch.autograd.grad(loss, difference)
         assert_allclose(-gradient.flatten(), expected, atol=1e-15)
 
@@ -117,7 +117,8 @@ def test_each_members_gumbel_loss_is_scaled_by_its_own_batch() -> None:
 
 TINY = {"hidden_dim": 8, "batch_size": 16}
 
-CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # ours, then the reference's
+# Case: the algorithm, its settings and the reference program's.
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "td7": (
         "td7",
         {"embedding_dim": 8, "cloning_weight": 0.1, "checkpoints": "none", "target_every": 50},
@@ -156,11 +157,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # ours, then t
 
 
 def reference(name: str, learner: Any, m: int, settings: dict[str, Any]) -> Any:
-    """The plain agent with a member's weights."""
+    """The reference program with a member's weights."""
 
     def of(group: str) -> list[dict[str, Tensor]]:
-        trained = getattr(learner, group)
-        return weights(trained.layout, trained.flat, m)
+        parameters = getattr(learner, group)
+        return weights(parameters.layout, parameters.flat, m)
 
     critics, actor = of("critic"), of("actor")[0]
     if name == "td7":
@@ -180,8 +181,8 @@ def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_update_is_the_plain_programs(case: str) -> None:
-    """Two stacked members, each beside its own plain program, over hundreds of updates."""
+def test_an_update_is_the_reference_programs(case: str) -> None:
+    """Two stacked members, each compared with its own reference over hundreds of updates."""
     name, ours, theirs = CASES[case]
     compare(name, build(name, ours), theirs, UPDATES)
 
@@ -189,7 +190,7 @@ def test_an_update_is_the_plain_programs(case: str) -> None:
 @pytest.mark.parametrize("log_std", [-6.0, 3.0])
 @pytest.mark.parametrize("name", ["iql", "xql"])
 def test_a_policys_spread_is_bounded(name: str, log_std: float) -> None:
-    """From outside its bounds, where it has no gradient, and none of the loss is of it."""
+    """Outside its bounds log std has no gradient, and the loss uses the bound."""
     learner: Any = build(name, {})
     learner.actor.parameters["log_std"].fill_(log_std)
     compare(name, learner, CASES[name][2], 5)
@@ -197,7 +198,7 @@ def test_a_policys_spread_is_bounded(name: str, log_std: float) -> None:
 
 
 def test_a_cloned_mean_is_bounded() -> None:
-    """Of weights so large that most means are beyond what is cloned."""
+    """With weights so large that most means exceed the bound."""
     learner: Any = build("cql", {})
     learner.actor.parameters["action.weight"].mul_(1_000)
     compare("cql", learner, {}, 5)
@@ -218,14 +219,14 @@ def compare(name: str, learner: Any, theirs: dict[str, Any], updates: int) -> No
         noise = {n: normals(*shape) for n, shape in learner.noise_shapes.items()}
         turn = Turn(trains_actors=update % learner.actor_every == 0)
         priorities = learner.update(batch, noise, turn)
-        if "random" in noise:  # uniform, the reference takes them
+        if "random" in noise:  # the reference takes uniform numbers
             noise["random"] = torch.erf(noise["random"] / math.sqrt(2))
         for m, agent in enumerate(agents):
-            found = agent.update(
+            expected = agent.update(
                 plain.Batch(*(part[m] for part in batch)), {n: x[m] for n, x in noise.items()}
             )
-            for loss in {"critic_loss", "actor_loss", "value_loss"} & set(found):
-                assert_allclose(learner.recorded[loss][m], found[loss], rtol=1e-6, atol=1e-9)
+            for loss in {"critic_loss", "actor_loss", "value_loss"} & set(expected):
+                assert_allclose(learner.recorded[loss][m], expected[loss], rtol=1e-6, atol=1e-9)
             if priorities is not None:
                 assert_allclose(priorities[m], agent.priorities.flatten(), rtol=1e-7)
         if update % learner.target_every == 0:
@@ -239,8 +240,8 @@ def check(learner: Any, agents: list[Any], tolerance: float) -> None:
     for m, agent in enumerate(agents):
         for name, expected in agent.networks().items():
             group = name.rpartition("_")[2]
-            found = weights(getattr(learner, group).layout, state[f"{name}.parameters"], m)
-            for ours, theirs in zip(found, expected, strict=True):
+            actual = weights(getattr(learner, group).layout, state[f"{name}.parameters"], m)
+            for ours, theirs in zip(actual, expected, strict=True):
                 assert ours.keys() == theirs.keys()
                 for key, value in ours.items():
                     close = torch.allclose(value, theirs[key], rtol=tolerance, atol=tolerance)
@@ -257,29 +258,29 @@ LAYOUT = RowLayout(5, 2)
 
 
 def data(n: int = 40) -> Any:
-    """Rows of episodes of 10 whose states follow each other; every other one ends, one is cut."""
+    """Rows of episodes of 10 steps; of two episodes one terminates and the next is cut off."""
     random = np.random.default_rng(0)
-    found = random.standard_normal((n, LAYOUT.width)).astype(np.float32) * 3
-    found[:, 5:7] = random.uniform(-1, 1, (n, 2))
-    found[:-1, 7:12] = found[1:, :5]
-    found[:, -1] = 1.0
-    found[9::20, -1] = 0.0
-    found[19::20, 7:12] += 1.0  # the next row is of another episode
-    return found
+    rows = random.standard_normal((n, LAYOUT.width)).astype(np.float32) * 3
+    rows[:, 5:7] = random.uniform(-1, 1, (n, 2))
+    rows[:-1, 7:12] = rows[1:, :5]
+    rows[:, -1] = 1.0
+    rows[9::20, -1] = 0.0
+    rows[19::20, 7:12] += 1.0  # the next row belongs to another episode
+    return rows
 
 
-def test_td3_bc_normalises_states_and_its_policies_know() -> None:
-    """The policy reads states as they are: W ((s - m) / d) + b in other numbers."""
+def test_td3_bc_normalises_states_and_includes_that_in_its_policies() -> None:
+    """The policy reads raw states: W ((s - m) / d) + b with other weights."""
     learner: Any = build("td3+bc", {})
-    given = data()
-    prepared = learner.prepare_rows(given, LAYOUT)
-    states = given[:, :5].astype(float)
+    raw = data()
+    prepared = learner.prepare_rows(raw, LAYOUT)
+    states = raw[:, :5].astype(float)
     mean, spread = states.mean(axis=0), states.std(axis=0) + 1e-3
     assert_allclose(prepared[:, :5], (states - mean) / spread, rtol=1e-5, atol=1e-6)
-    assert_allclose(prepared[:, 7:12], (given[:, 7:12] - mean) / spread, rtol=1e-5, atol=1e-6)
-    assert np.array_equal(prepared[:, 5:7], given[:, 5:7])
-    assert np.array_equal(prepared[:, 12:], given[:, 12:])
-    assert np.array_equal(given, data())
+    assert_allclose(prepared[:, 7:12], (raw[:, 7:12] - mean) / spread, rtol=1e-5, atol=1e-6)
+    assert np.array_equal(prepared[:, 5:7], raw[:, 5:7])
+    assert np.array_equal(prepared[:, 12:], raw[:, 12:])
+    assert np.array_equal(raw, data())
 
     network, layout = learner.actor_network, Layout.of(learner.actor_network)
     of_normalised = apply(
@@ -293,31 +294,31 @@ def test_td3_bc_normalises_states_and_its_policies_know() -> None:
 
 @pytest.mark.parametrize("name", ["iql", "xql"])
 def test_iql_scales_rewards_by_the_range_of_returns(name: str) -> None:
-    """By a plain walk over the pieces: 0-9 ends, 10-19 is cut, and so on."""
-    given = data()
-    given[3, 5] = 1.0
-    returns = [float(given[i : i + 10, -2].astype(float).sum()) for i in range(0, 40, 10)]
-    assert_allclose(piece_returns(given, LAYOUT), returns, rtol=1e-6)
-    prepared = build(name, {}).prepare_rows(given, LAYOUT)
+    """Trajectories are rows 0-9, which terminate, rows 10-19, which are cut off, and so on."""
+    raw = data()
+    raw[3, 5] = 1.0
+    returns = [float(raw[i : i + 10, -2].astype(float).sum()) for i in range(0, 40, 10)]
+    assert_allclose(trajectory_returns(raw, LAYOUT), returns, rtol=1e-6)
+    prepared = build(name, {}).prepare_rows(raw, LAYOUT)
     factor = 1000 / (max(returns) - min(returns))
-    assert_allclose(prepared[:, -2], given[:, -2] * factor, rtol=1e-5)
+    assert_allclose(prepared[:, -2], raw[:, -2] * factor, rtol=1e-5)
     assert prepared[3, 5] == np.float32(1 - 1e-5)
-    assert np.array_equal(prepared[:, :5], given[:, :5])
+    assert np.array_equal(prepared[:, :5], raw[:, :5])
 
 
-def test_data_without_a_range_of_returns_keep_their_rewards() -> None:
+def test_a_dataset_without_a_range_of_returns_keeps_its_rewards() -> None:
     one_piece = data(10)
     assert np.array_equal(build("iql", {}).prepare_rows(one_piece, LAYOUT)[:, -2], one_piece[:, -2])
 
 
-def test_others_take_data_as_they_are() -> None:
+def test_td7_and_cql_leave_rows_unchanged() -> None:
     for name in ("td7", "cql"):
         assert build(name, {}).prepare_rows(data(), LAYOUT) is not None
         assert np.array_equal(build(name, {}).prepare_rows(data(), LAYOUT), data())
 
 
 def test_iql_starts_orthogonal() -> None:
-    """Rows or columns of length sqrt 2, at right angles, in every layer; biases and log std 0."""
+    """Every weight has orthogonal rows or columns of length sqrt 2; biases and log std are 0."""
     learner: Any = build("iql", {"hidden_dim": 16})
     for group in (learner.value, learner.critic, learner.actor):
         for head in weights(group.layout, group.flat, 1):
@@ -331,13 +332,13 @@ def test_iql_starts_orthogonal() -> None:
 
 def test_orthogonal_weights_differ_between_heads_and_members() -> None:
     learner: Any = build("iql", {})
-    found = [
+    q2_weights = [
         head["q2.weight"]
         for m in (0, 1)
         for head in weights(learner.critic.layout, learner.critic.flat, m)
     ]
-    for i, a in enumerate(found):
-        for b in found[:i]:
+    for i, a in enumerate(q2_weights):
+        for b in q2_weights[:i]:
             assert not torch.allclose(a, b)
     layout = learner.value.layout
     once, again = (initial(layout, [np.random.default_rng(3)], orthogonal_start) for _ in "12")
@@ -360,13 +361,13 @@ def test_cql_starts_like_rlkit() -> None:
             assert value.numel() < 50 or value.abs().max() > 0.9 * bound
 
 
-def test_the_networks_are_the_authors() -> None:
-    """Layers, their widths and norms; the plain programs take whatever weights they are given."""
+def test_networks_have_the_shapes_of_the_authors_programs() -> None:
+    """Layers, widths and norms, which the reference programs take from the weights."""
 
     def shapes(name: str, group: str) -> dict[str, tuple[int, ...]]:
         learner: Any = build(name, {})
-        trained = getattr(learner, group)
-        (head, *_) = weights(trained.layout, trained.flat, 0)
+        parameters = getattr(learner, group)
+        (head, *_) = weights(parameters.layout, parameters.flat, 0)
         return {key: tuple(value.shape) for key, value in head.items()}
 
     norm = {"gain": (8,), "shift": (8,)}

@@ -85,19 +85,19 @@ def _in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_peer(name: str, settings: dict[str, Any], seed: int) -> Any:
     """A peer's model in float64, its target networks unlike the networks they follow."""
-    given: dict[str, Any] = {"buffer_size": 1}
+    arguments: dict[str, Any] = {"buffer_size": 1}
     sizes: dict[str, Any] = {"net_arch": {"pi": [8, 8], "qf": [8] * (3 if name == "tqc" else 2)}}
     for key, value in {**SHARED, **settings}.items():
         if key == "target_entropy_per_dimension":
-            given["target_entropy"] = value * POINT.action_dim
+            arguments["target_entropy"] = value * POINT.action_dim
         elif key in ARGUMENTS:
-            given[ARGUMENTS[key]] = value
+            arguments[ARGUMENTS[key]] = value
         else:
             sizes[POLICY_ARGUMENTS[key]] = value
     if name != "td3":
-        given["ent_coef"] = "auto_0.3"  # a temperature to start with whose logarithm is not 0
+        arguments["ent_coef"] = "auto_0.3"  # a temperature to start with whose logarithm is not 0
     env = gymnasium.make("Point-v0")
-    model = PEERS[name]("MlpPolicy", env, seed=seed, device="cpu", policy_kwargs=sizes, **given)
+    model = PEERS[name]("MlpPolicy", env, seed=seed, device="cpu", policy_kwargs=sizes, **arguments)
     model.set_logger(sb3.common.logger.Logger(folder=None, output_formats=[]))
     model.policy.double()
     if name != "td3":
@@ -217,8 +217,8 @@ class Beside:
         """Value targets, as the learner's stage gives them and the peer's critic loss has them."""
 
         def noted(stage: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*given: Any) -> Any:
-                result = stage(*given)
+            def run(*arguments: Any) -> Any:
+                result = stage(*arguments)
                 if stage.__name__ == "_value_target":
                     self.targets["own"] = list(result)
                 return result
@@ -249,7 +249,7 @@ class Beside:
         noise = {purpose: torch.stack([n[purpose] for n in noises]) for purpose in noises[0]}
         self.trains_actor = self.updates % self.learner.actor_every == 0
         self.learner.update(batch, noise, Turn(trains_actors=self.trains_actor))
-        found = []
+        targets = []
         for m, model in enumerate(self.models):
             own = Batch(*(part[m] for part in batch))
             samples = sb3.common.type_aliases.ReplayBufferSamples(
@@ -263,10 +263,10 @@ class Beside:
             self.targets["theirs"] = []
             torch.manual_seed(100 * self.updates + m)
             model.train(gradient_steps=1, batch_size=ROWS)
-            found.append(self.targets["theirs"][0])
-        self.targets["theirs"] = found
+            targets.append(self.targets["theirs"][0])
+        self.targets["theirs"] = targets
 
-    def told(self, metric: str) -> list[float]:
+    def logged(self, metric: str) -> list[float]:
         """What the peers logged last."""
         return [float(model.logger.name_to_value[f"train/{metric}"]) for model in self.models]
 
@@ -294,15 +294,15 @@ class Beside:
         for own, theirs in zip(self.targets["own"], self.targets["theirs"], strict=True):
             assert_allclose(own, theirs, **close)
         expected = critic_loss_factor * recorded["critic_loss"]
-        assert_allclose(expected, self.told("critic_loss"), **close)
+        assert_allclose(expected, self.logged("critic_loss"), **close)
         if self.trains_actor:
-            assert_allclose(recorded["actor_loss"], self.told("actor_loss"), **close)
+            assert_allclose(recorded["actor_loss"], self.logged("actor_loss"), **close)
         if self.name != "td3":
             log_alpha = torch.cat(self.log_alphas)
             mean_log_prob = -recorded["entropy"].view(-1, 1, 1)
             own = losses.temperature_loss(log_alpha, mean_log_prob, self.learner.target_entropy)
-            assert_allclose(own, self.told("ent_coef_loss"), **close)
-            assert_allclose(log_alpha.exp(), self.told("ent_coef"), **close)
+            assert_allclose(own, self.logged("ent_coef_loss"), **close)
+            assert_allclose(log_alpha.exp(), self.logged("ent_coef"), **close)
             theirs = torch.cat([model.log_ent_coef.detach() for model in self.models])
             assert_allclose(self.learner.temperature.parameters["log_alpha"][:, 0], theirs, **close)
             assert_allclose(recorded["temperature"], theirs.exp(), **close)
@@ -376,8 +376,8 @@ def test_the_half_in_sacs_loss_reaches_the_weights_by_adams_epsilon_alone(
     their_step = gradient / (gradient.abs() + 2e-8)
     expected = learner.critic.flat + 0.01 * (step - their_step)
     for m, model in enumerate(both.models):
-        found = of_network(learner, "critic", expected, model.critic, m, own_data)
-        for own, theirs in found:
+        pairs = of_network(learner, "critic", expected, model.critic, m, own_data)
+        for own, theirs in pairs:
             assert_allclose(own, theirs, rtol=1e-10, atol=1e-10)
     assert 0 < (expected - learner.critic.flat).abs().max() < 1e-5
 
@@ -503,7 +503,7 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
     chosen, peer = algorithm(name), PEERS[name]
     config: Any = chosen.config()
     signature = inspect.signature(peer.__init__).parameters
-    found = {
+    values = {
         own: (getattr(config, own), signature[theirs].default)
         for own, theirs in ARGUMENTS.items()
         if hasattr(config, own)
@@ -511,10 +511,10 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
     model = peer("MlpPolicy", gymnasium.make("Point-v0"), buffer_size=1, device="cpu")
     config = config.for_task(POINT.task)
     if name == "tqc":
-        found["dropped_quantiles"] = (config.dropped_quantiles, found["dropped_quantiles"][1])
-        found["quantiles"] = (config.quantiles, model.critic.n_quantiles)
+        values["dropped_quantiles"] = (config.dropped_quantiles, values["dropped_quantiles"][1])
+        values["quantiles"] = (config.quantiles, model.critic.n_quantiles)
     learner: Any = chosen.learner(config, POINT, (0,), torch.device("cpu"), torch.float32)
-    found["critics"] = (learner.critic_network.heads, model.critic.n_critics)
+    values["critics"] = (learner.critic_network.heads, model.critic.n_critics)
     for group, network in {
         "actor": learner.policy_network,
         "critic": learner.critic_network,
@@ -524,14 +524,14 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
         theirs = [
             layer.out_features for key, layer in layers.items() if re.fullmatch(r"[aq]\d", key)
         ]
-        found[f"{group} layers"] = ("-".join(map(str, own)), "-".join(map(str, theirs)))
+        values[f"{group} layers"] = ("-".join(map(str, own)), "-".join(map(str, theirs)))
     if name != "td3":
-        found["temperature at first"] = (
+        values["temperature at first"] = (
             learner._alpha().item(),
             model.log_ent_coef.exp().item(),
         )
-        found["target entropy"] = (learner.target_entropy, float(model.target_entropy))
-    return found
+        values["target entropy"] = (learner.target_entropy, float(model.target_entropy))
+    return values
 
 
 def test_the_documented_defaults() -> None:

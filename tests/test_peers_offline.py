@@ -101,24 +101,28 @@ def _in_float64() -> Iterator[None]:
 def make_peer(name: str, settings: dict[str, Any], options: dict[str, Any], seed: int) -> Any:
     """The torch side of a peer in float64, its target networks unlike those they follow."""
     own: Any = make_config(name, settings)
-    given = {theirs: getattr(own, key) for key, theirs in ARGUMENTS.items() if hasattr(own, key)}
-    given.setdefault("actor_learning_rate", own.learning_rate)
+    arguments = {
+        theirs: getattr(own, key) for key, theirs in ARGUMENTS.items() if hasattr(own, key)
+    }
+    arguments.setdefault("actor_learning_rate", own.learning_rate)
     factory = d3rlpy.models.encoders.VectorEncoderFactory(
         hidden_units=[8] * (3 if name == "cql" else 2)
     )
-    given |= {key: factory for key in fields(name) if key.endswith("encoder_factory")}
+    arguments |= {key: factory for key in fields(name) if key.endswith("encoder_factory")}
     if name == "iql":
         schedule = d3rlpy.optimizers.CosineAnnealingLRFactory(T_max=own.decay_updates)
-        given["actor_optim_factory"] = d3rlpy.optimizers.AdamFactory(lr_scheduler_factory=schedule)
+        arguments["actor_optim_factory"] = d3rlpy.optimizers.AdamFactory(
+            lr_scheduler_factory=schedule
+        )
     if name == "cql":
-        given |= {
+        arguments |= {
             "temp_learning_rate": own.policy_learning_rate,
             "initial_temperature": 0.3,  # whose logarithm is not 0
             "alpha_learning_rate": 0.0,  # a weight that is not learned
             "alpha_threshold": 0.0,
         }
     torch.manual_seed(seed)
-    algo = CONFIGS[name](**{**given, **options}).create(device="cpu:0")
+    algo = CONFIGS[name](**{**arguments, **options}).create(device="cpu:0")
     algo.create_impl((TASK.state_dim,), TASK.action_dim)
     modules = algo.impl.modules
     for module in modules.get_torch_modules().values():
@@ -187,8 +191,8 @@ def of_network(
     """
     group = group.removeprefix("target_")
     heads = list(module) if isinstance(module, nn.ModuleList) else [module]
-    found = weights(getattr(learner, group).layout, flat, m)
-    for head, their_head in zip(found, heads, strict=True):
+    own_heads = weights(getattr(learner, group).layout, flat, m)
+    for head, their_head in zip(own_heads, heads, strict=True):
         layers = linears(group, their_head)
         assert len(head) - ("log_std" in head) == 2 * len(layers), group
         for layer, linear in layers.items():
@@ -200,12 +204,12 @@ def linears(group: str, module: Any) -> dict[str, nn.Linear]:
     """The linear layers of a peer's network by the learner's names."""
     letter, last = {"critic": "q value", "value": "v value", "actor": "a action"}[group].split()
     hidden = [layer for layer in module._encoder.modules() if isinstance(layer, nn.Linear)]
-    found = {f"{letter}{i}": layer for i, layer in enumerate(hidden, start=1)}
+    layers = {f"{letter}{i}": layer for i, layer in enumerate(hidden, start=1)}
     for key, name in {"_fc": last, "_mu": last, "_logstd": "log_std"}.items():
         layer = getattr(module, key, None)
         if isinstance(layer, nn.Linear):
-            found[name] = layer
-    return found
+            layers[name] = layer
+    return layers
 
 
 def log_std(learner: Any, flat: Tensor, m: int) -> Tensor:
@@ -220,8 +224,8 @@ def their_log_std(impl: Any) -> Tensor:
 
 
 def log_temperature(impl: Any) -> Tensor:
-    found: Tensor = impl.modules.log_temp._parameter.detach()[0]
-    return found
+    log_temperature: Tensor = impl.modules.log_temp._parameter.detach()[0]
+    return log_temperature
 
 
 # -- the same updates on both sides --------------------------------------------------------------
@@ -259,11 +263,11 @@ def draw(name: str, seed: int, *, samples_next: bool = False) -> dict[str, Tenso
         return {"target_policy": torch.randn(one)}
     if name == "iql":
         return {}
-    found = {"next_policy": normal(*one) if samples_next else torch.zeros(one)}
-    found |= {"sampled": normal(n, *one), "next_sampled": normal(n, *one)}
+    noise = {"next_policy": normal(*one) if samples_next else torch.zeros(one)}
+    noise |= {"sampled": normal(n, *one), "next_sampled": normal(n, *one)}
     uniform = torch.zeros(ROWS * n, TASK.action_dim).uniform_(-1, 1)
     uniform = uniform.view(ROWS, n, -1).transpose(0, 1)
-    return {**found, "random": math.sqrt(2) * torch.erfinv(uniform), "policy": normal(*one)}
+    return {**noise, "random": math.sqrt(2) * torch.erfinv(uniform), "policy": normal(*one)}
 
 
 def normal(*shape: int) -> Tensor:
@@ -290,7 +294,7 @@ class Beside:
             prepare(impl)
         self.learner = make_learner(name, settings or {}, self.impls)
         self.updates = 0
-        self.told: list[dict[str, float]] = []  # what the peers told of their last update
+        self.logs: list[dict[str, float]] = []  # of the peers' last update
         self.values: list[list[tuple[Tensor, Tensor]]] = []  # their critics' Q and y
         self._random = np.random.default_rng(5)
         self._note_values(monkeypatch)
@@ -314,21 +318,21 @@ class Beside:
         self.noise = {key: torch.stack([n[key] for n in noises]) for key in noises[0]}
         self.trains_actor = self.updates % self.learner.actor_every == 0
         self.learner.update(batch, self.noise, Turn(trains_actors=self.trains_actor))
-        self.told, self.values = [], []
+        self.logs, self.values = [], []
         for m, impl in enumerate(self.impls):
             self.values.append([])
             torch.manual_seed(seeds[m])
-            self.told.append(impl.update(their_batch(batch, m), self.updates))
+            self.logs.append(impl.update(their_batch(batch, m), self.updates))
             assert len(self.values[m]) == 2
 
     def their_targets(self) -> Tensor:
         """y [S, B, 1]; both critics learn the same."""
         for (_, y), (_, again) in self.values:
             assert torch.equal(y, again)
-        return torch.stack([found[0][1] for found in self.values])
+        return torch.stack([pairs[0][1] for pairs in self.values])
 
     def their(self, metric: str) -> list[float]:
-        return [told[metric] for told in self.told]
+        return [log[metric] for log in self.logs]
 
     def moments(self) -> Iterable[tuple[str, Tensor, Tensor]]:
         """Adam's first moments: group, own, theirs. After one update: a tenth of the gradient."""
@@ -349,7 +353,7 @@ class Beside:
         """Value targets, and the critics' losses, gradients, weights and target networks."""
         close: dict[str, Any] = {"rtol": tolerance, "atol": tolerance}
         recorded = self.learner.recorded
-        errors = [[(q - y).square().mean() for q, y in found] for found in self.values]
+        errors = [[(q - y).square().mean() for q, y in pairs] for pairs in self.values]
         expected = torch.tensor(errors).sum(dim=1)
         if self.name == "cql":
             expected += torch.tensor(self.their("conservative_loss"))
@@ -440,14 +444,14 @@ def with_v_of_before(learner: Any) -> None:
 
     def wrapped(stage: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(stage)
-        def run(*given: Any) -> Any:
+        def run(*arguments: Any) -> Any:
             if stage.__name__ == "_train_value":
                 kept.copy_(learner.value.flat)
             if stage.__name__ != "_train_critics":
-                return stage(*given)
+                return stage(*arguments)
             after = learner.value.flat.clone()
             learner.value.flat.copy_(kept)
-            result = stage(*given)
+            result = stage(*arguments)
             learner.value.flat.copy_(after)
             return result
 
@@ -519,8 +523,8 @@ def with_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     """log(1 - a^2 + 1e-6) in the peer's density, as it is here."""
 
     def log_prob(self: Any, u: Tensor) -> Tensor:
-        found: Tensor = self._dist.log_prob(u) - losses.tanh_correction_epsilon(u)
-        return found.sum(dim=-1, keepdim=True)
+        log_prob: Tensor = self._dist.log_prob(u) - losses.tanh_correction_epsilon(u)
+        return log_prob.sum(dim=-1, keepdim=True)
 
     squashed_gaussian = torch_models.distributions.SquashedGaussianDistribution
     monkeypatch.setattr(squashed_gaussian, "_log_prob_from_raw_y", log_prob)
@@ -531,11 +535,11 @@ def with_critics_first(learner: Any) -> None:
     train_actor, train_critics = learner._train_actor, learner._train_critics
     waiting: list[Any] = []
 
-    def train_both(*given: Any) -> None:
-        train_critics(*given)
+    def train_both(*arguments: Any) -> None:
+        train_critics(*arguments)
         train_actor(*waiting.pop())
 
-    learner._train_actor = lambda *given: waiting.append(given)
+    learner._train_actor = lambda *arguments: waiting.append(arguments)
     learner._train_critics = train_both
 
 
@@ -600,7 +604,7 @@ def test_cqls_policy_climbs_critics_before_their_step_d3rlpys_after(
         assert_allclose(state["exp_avg"][0], expected, rtol=1e-6)  # 0.3's logarithm is float32
         mean_log_prob = -learner.recorded["entropy"][m]
         expected = -0.3 * (mean_log_prob + learner.target_entropy)
-        assert_allclose(both.told[m]["temp_loss"], expected, rtol=1e-6)
+        assert_allclose(both.logs[m]["temp_loss"], expected, rtol=1e-6)
 
 
 def epsilon_gap(learner: Any, actor: Parameters, state: Tensor, noise: Tensor) -> Tensor:
@@ -655,8 +659,8 @@ def test_d3rlpys_sampled_backup_has_the_entropy_too(monkeypatch: pytest.MonkeyPa
     targets: list[Tensor] = []
     own = learner._value_target
 
-    def noted(*given: Any) -> Tensor:
-        targets.append(own(*given))
+    def noted(*arguments: Any) -> Tensor:
+        targets.append(own(*arguments))
         return targets[-1]
 
     learner._value_target = noted
@@ -812,7 +816,7 @@ def test_bench_measures_networks_and_batches_of_the_same_sizes(name: str) -> Non
 
 
 def test_benchs_updates_are_d3rlpys_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many, counted on from round to round, each of the same 256 rows, however few are given."""
+    """Each round makes the asked number of updates, on 256 rows however few the data has."""
     torch.set_default_dtype(torch.float32)
     seen: list[tuple[int, int]] = []
     impl = d3rlpy.algos.qlearning.torch.TD3PlusBCImpl
@@ -836,12 +840,12 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
     """The documented defaults by name: this package's and the peer's."""
     chosen, theirs = algorithm(name), fields(name)
     config: Any = chosen.config()
-    found = {
+    values = {
         own: (getattr(config, own), theirs[key])
         for own, key in ARGUMENTS.items()
         if hasattr(config, own)
     }
-    found["policy_learning_rate"] = (
+    values["policy_learning_rate"] = (
         getattr(config, "policy_learning_rate", config.learning_rate),
         theirs["actor_learning_rate"],
     )
@@ -850,7 +854,7 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
     algo.create_impl((TASK.state_dim,), TASK.action_dim)
     modules = algo.impl.modules
     learner: Any = chosen.learner(config, TASK, (0,), torch.device("cpu"), torch.float32)
-    found["critics"] = (learner.critic_network.heads, len(modules.q_funcs))
+    values["critics"] = (learner.critic_network.heads, len(modules.q_funcs))
     for group, network, module in (
         ("actor", learner.actor_network, modules.policy),
         ("critic", learner.critic_network, modules.q_funcs[0]),
@@ -861,28 +865,28 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
             for key, layer in linears(group, module).items()
             if re.fullmatch(r"[aq]\d", key)
         ]
-        found[f"{group} layers"] = ("-".join(map(str, own)), "-".join(map(str, of_peer)))
+        values[f"{group} layers"] = ("-".join(map(str, own)), "-".join(map(str, of_peer)))
     if name == "iql":
         assert theirs["actor_optim_factory"].lr_scheduler_factory is None
-        found["decay_updates"] = (config.decay_updates, None)
+        values["decay_updates"] = (config.decay_updates, None)
         output = modules.policy(torch.zeros(1, TASK.state_dim))
-        found["log std at first"] = (
+        values["log std at first"] = (
             log_std(learner, learner.actor.flat, 0)[0].item(),
             output.logstd[0, 0].item(),
         )
     if name == "cql":
-        found["temperature's rate"] = (config.policy_learning_rate, theirs["temp_learning_rate"])
-        found["temperature at first"] = (
+        values["temperature's rate"] = (config.policy_learning_rate, theirs["temp_learning_rate"])
+        values["temperature at first"] = (
             learner.temperature.parameters["log_alpha"].exp().item(),
             theirs["initial_temperature"],
         )
-        found["target entropy"] = (learner.target_entropy, -float(algo.impl._action_size))
-        found["cloning_updates"] = (config.cloning_updates, None)
-        found["weight's rate"] = (None, theirs["alpha_learning_rate"])
-        found["threshold"] = (None, theirs["alpha_threshold"])
+        values["target entropy"] = (learner.target_entropy, -float(algo.impl._action_size))
+        values["cloning_updates"] = (config.cloning_updates, None)
+        values["weight's rate"] = (None, theirs["alpha_learning_rate"])
+        values["threshold"] = (None, theirs["alpha_threshold"])
         policy = modules.policy
-        found["lowest log std"] = (cql.LOG_STD_BOUNDS[0], policy._min_logstd)
-    return found
+        values["lowest log std"] = (cql.LOG_STD_BOUNDS[0], policy._min_logstd)
+    return values
 
 
 def test_the_documented_defaults_of_d3rlpy() -> None:

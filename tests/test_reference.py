@@ -32,7 +32,7 @@ NETWORKS = {
 }
 TRAINED = ("encoder", "critic", "actor")
 
-# The hyperparameters, called the same too, but for the cloning weight.
+# The hyperparameters with the same names in both; only the cloning weight's differ.
 SHARED = (
     "discount",
     "target_noise",
@@ -49,7 +49,7 @@ KINDS = ("weight", "bias")
 def flat(module: nn.Module, layers: Sequence[str], read: Callable[[Tensor], Tensor]) -> Tensor:
     """`read` of each parameter in the package's layout: head by head, weights [out, in].
 
-    What a weight reads is filled up with 0 to a multiple of 8, parameters to one of 64.
+    Inputs of a weight are padded with 0 to a multiple of 8, parameters to a multiple of 64.
     """
     heads = [getattr(module, q) for q in ("q1", "q2") if hasattr(module, q)] or [module]
     parts = []
@@ -202,14 +202,14 @@ def test_two_stacked_members_follow_two_references_for_600_updates() -> None:
         if update == 50:
             check(learner, references, 1e-12)
     check(learner, references, 1e-7)
-    # What this says depends on both parts of Huber's function, and on a clip in use, being there.
+    # The comparison covers both parts of the Huber loss and value clips in use.
     assert at_minimum
     assert above_minimum
     assert all(learner.clip.min < -1)
     assert all(learner.clip.max > 1)
 
 
-def test_with_behaviour_cloning_and_no_default_anywhere() -> None:
+def test_behaviour_cloning_with_no_hyperparameter_at_its_default() -> None:
     learner, references = pair(
         2,
         cloning_weight=0.1,
@@ -228,7 +228,7 @@ def test_with_behaviour_cloning_and_no_default_anywhere() -> None:
     check(learner, references, 1e-10)
 
 
-def test_float32_stays_within_its_rounding() -> None:
+def test_float32_differs_by_rounding_only() -> None:
     learner, references = pair(2, torch.float32, target_every=10)
     for update in range(1, 21):
         priorities, expected = step(learner, references, update)
@@ -238,7 +238,7 @@ def test_float32_stays_within_its_rounding() -> None:
 
 
 class Watched(Replay):
-    """Remembers the rows it sampled last."""
+    """Keep the indices of the last sample."""
 
     def sample(self, uniforms: Tensor) -> Tensor:
         self.sampled = super().sample(uniforms)
@@ -246,9 +246,9 @@ class Watched(Replay):
 
 
 def test_the_whole_chain_of_replay_noise_learner_and_engine() -> None:
-    """The engine's rows, priorities and learner are the references', fed with the same noise.
+    """With the same noise, the engine's rows, priorities and learner equal the references'.
 
-    Rows keep coming, 60 every 50 updates: the last of them over the oldest.
+    Every 50 updates 60 rows arrive; the last of them overwrite the oldest.
     """
     capacity = 300
     learner, references = pair(2, target_every=50)

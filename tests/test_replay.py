@@ -1,4 +1,4 @@
-"""The stacked replay against `ReferenceLAP`, a plain cumulative sum, and by hand."""
+"""The stacked replay against `ReferenceLAP`, one cumulative sum, and by hand."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def empty(capacity: int, members: int = 1, dtype: torch.dtype = torch.float32) -
 
 
 def numbered(first: int, n: int) -> Float32:
-    """Rows that tell their absolute number: number.column, the column in eighths."""
+    """Rows that contain their absolute number: number.column, the column in eighths."""
     numbers = np.arange(first, first + n)[:, None] + np.arange(LAYOUT.width) / 8
     return numbers.astype(np.float32)
 
@@ -138,8 +138,8 @@ def test_rows_are_sampled_in_proportion_to_their_priorities() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 77_777, 199_999])
-def test_small_priorities_are_not_lost_beside_a_large_one(place: int) -> None:
-    """200,000 rows of 1e-6 and one of 1e6: in float32, 1e6 + 1e-6 is 1e6 and they are gone."""
+def test_small_priorities_are_not_lost_next_to_a_large_one(place: int) -> None:
+    """200,000 rows of 1e-6 and one of 1e6: in float32, 1e6 + 1e-6 is 1e6 and they are lost."""
     n = 200_000
     priorities = np.full(n, 1e-6)
     priorities[place] = 1e6
@@ -169,12 +169,12 @@ def test_equal_priorities_are_uniform_replay() -> None:
 # -- priorities ----------------------------------------------------------------------------------
 
 
-def test_of_a_row_given_twice_the_last_counts() -> None:
+def test_of_equal_rows_the_last_priority_counts() -> None:
     replay = filled(8, [8])
     set_priorities(replay, [3, 3, 5, 3], [9.0, 8.0, 7.0, 2.0])
     assert replay.leaves[0, :8].tolist() == [1, 1, 1, 2, 1, 7, 1, 1]
-    assert replay.max_priority.tolist() == [9]  # of all that was given
-    # The sums above the leaves know: 15 in all, row 5 from 6 to 13.
+    assert replay.max_priority.tolist() == [9]  # of all priorities written
+    # The sums above the leaves follow: 15 in all, row 5 from 6 to 13.
     assert sample(replay, [5.9 / 15, 6.1 / 15, 12.9 / 15, 13.1 / 15]) == [4, 5, 5, 6]
 
 
@@ -311,15 +311,15 @@ def test_restored_is_as_it_was(capacity: int, added: int, parts: Sequence[int]) 
         for now, then in zip(state(after, 1), state(before, 1), strict=True):
             assert torch.equal(now, then)
         assert torch.equal(after.sample(uniforms)[1], before.sample(uniforms)[1])
-        for replay in (before, after):  # and it goes on in the same way
+        for replay in (before, after):  # and it continues in the same way
             replay.append(1, numbered(added, 77))
             replay.set_priorities((indices + 1) % size, priorities, torch.tensor([False, True]))
 
 
-def test_sums_are_made_anew_from_what_is_below() -> None:
-    """Nothing builds up over many changes: the sums are, bit for bit, those of a restored replay.
+def test_sums_are_recomputed_from_their_children() -> None:
+    """No error accumulates over many changes: the sums are those of a restored replay, bit for bit.
 
-    A resumed run therefore samples as an uninterrupted one.
+    A resumed run therefore samples like an uninterrupted one.
     """
     random = np.random.default_rng(0)
     replay = filled(1000, [1000])
@@ -343,12 +343,12 @@ def test_uniform_sampling_by_hand() -> None:
     assert indices.tolist() == [[0, 0, 1, 2, 3, 3], [0] * 6]
 
 
-def test_priorities_are_told_of_the_rows_stored() -> None:
-    """By hand, of a member with three rows and one with a full ring: the mean, the largest seen."""
+def test_priority_metrics_by_hand() -> None:
+    """The mean of the rows and the largest seen, of a member with three rows and of a full ring."""
     replay = empty(5, members=2)
     replay.append(0, numbered(0, 3))
     replay.append(1, numbered(0, 7))
     indices, new = torch.tensor([[0, 1], [0, 1]]), torch.tensor([[4.0, 7.0], [2.0, 5.0]])
     replay.set_priorities(indices, new, None)
-    assert replay.told_priorities(0).tolist() == [4.0, 7.0]  # of 4, 7, 1
-    assert replay.told_priorities(1).tolist() == [2.0, 5.0]  # of 2, 5, 1, 1, 1
+    assert replay.priority_metrics(0).tolist() == [4.0, 7.0]  # of 4, 7, 1
+    assert replay.priority_metrics(1).tolist() == [2.0, 5.0]  # of 2, 5, 1, 1, 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fake_runs import SPREAD, pair, write_run
+from fake_runs import SPREAD, dataset_fields, pair, write_run
 from mini_report import record_of, table_of
 from td7.report.report import read_report
 
@@ -81,11 +81,8 @@ def test_runs_of_different_experiments_are_not_pooled(tmp_path: Path) -> None:
         write_run(tmp_path / f"b{seed}", {seed: [1, 2, 3]}, **row, changed={"batch_size": 256})
     data: Any = {"algorithm": "iql", "env": "Hopper-v4"}
     for i, sha256 in enumerate(("1", "1", "2")):
-        dataset = {
-            "source": "/data/Hopper-v4-medium.hdf5",
-            "sha256": sha256,
-            "self_collected": True,
-        }
+        source = "/data/Hopper-v4-medium.hdf5"
+        dataset = dataset_fields(source, sha256=sha256, self_collected=True)
         write_run(tmp_path / f"c{i}", {i: [1, 2, 3]}, **data, also={"dataset": dataset})
     report = read_report([tmp_path])
     assert [result.seeds for result in report.results] == [(0, 1), (1, 2)]

@@ -16,6 +16,7 @@ from td7.algorithms import algorithm
 from td7.cli.main import main
 from td7.configs import build_config
 from td7.datasets.download import DATASETS
+from td7.engine.cuda import GraphRunner
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.errors import InputError
@@ -274,7 +275,7 @@ def test_policy_every_tells_which_updates_change_the_policy(name: str) -> None:
 
 @pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_stacks(name: str) -> None:
-    """Two stacked members equal the two alone, even after copies of target networks are copied."""
+    """Two stacked members equal each alone, beyond the second target copy."""
     together = build(name)
     run(together, 50)
     for m in (0, 1):
@@ -337,7 +338,7 @@ TRACED = [
 @pytest.mark.parametrize("name", TRACED)
 @pytest.mark.usefixtures("traced")
 def test_a_row_is_traced_whole(name: str) -> None:
-    """What the compiler sees of an update is the update."""
+    """The compiler traces a whole update, and the traced update equals the eager one."""
     check_compiled(name)
 
 
@@ -355,7 +356,8 @@ def test_an_agent_captured_and_stacked_is_itself_eager_and_alone(name: str) -> N
     torch.compiler.reset()
     together = build(name, mode="graph", device=CUDA)
     run(together, 50)
-    assert together.mode == "graph"
+    assert isinstance(together._runner, GraphRunner)
+    assert together._runner.works
     stacked = state(together)
     for m in (0, 1):
         alone = build(name, seeds=[m], device=CUDA)

@@ -2,19 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from folders import SMALL
 
-NO_TASK = """
-import td7
-run = td7.train(env="toys:Point-v0", steps=40, workers=2, out="run", quiet=True,
-                evaluation_episodes=1, set={settings})
-print("episodes", len(run.episodes))
-"""
 OWN_TASK = """
 import gymnasium, toys
 
@@ -23,17 +16,34 @@ class Mine(toys.Point):
 
 gymnasium.register("Mine-v0", entry_point=Mine, max_episode_steps=20)
 print("defined", flush=True)
+"""
+TASK_OF_A_MODULE = """
+import gymnasium, toys
+
+gymnasium.register("Other-v0", entry_point=toys.Point, max_episode_steps=20)
+print("defined", flush=True)
+"""
+
+
+def training(task: str, checkpoints: str) -> str:
+    """Return the part of a script that trains, with two workers."""
+    options = {
+        "env": task,
+        "steps": 40,
+        "evaluation_episodes": 1,
+        "set": {**SMALL, "checkpoints": checkpoints},
+        "workers": 2,
+        "out": f"{task.partition(':')[0]}-{checkpoints}",
+        "quiet": True,
+    }
+    return f"""
 import td7
-run = td7.train(env="Mine-v0", steps=40, workers=2, out="run", quiet=True,
-                evaluation_episodes=1, set={settings})
+run = td7.train(**{options})
 print("episodes", len(run.episodes))
 """
-TASK_OF_A_MODULE = OWN_TASK.replace("entry_point=Mine", "entry_point=toys.Point")
-
-SCRIPTS = {"no task": NO_TASK, "own task": OWN_TASK, "task of a module": TASK_OF_A_MODULE}
 
 
-def run_script(folder: Path, words: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words],
         input=text,
@@ -45,32 +55,36 @@ def run_script(folder: Path, words: Sequence[str], text: str) -> subprocess.Comp
     )
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+@pytest.mark.parametrize(
+    ("definition", "task", "definitions"),
+    [
+        ("", "toys:Point-v0", 0),
+        (OWN_TASK, "Mine-v0", 5),  # by the script, and by two workers of either kind
+        (TASK_OF_A_MODULE, "Other-v0", 1),
+    ],
+    ids=["no task", "own task", "task of a module"],
+)
 def test_workers_import_a_script_only_for_a_task_that_it_defines(
-    tmp_path: Path, script: str, checkpoints: str
+    tmp_path: Path, definition: str, task: str, definitions: int
 ) -> None:
     """They import it up to where it trains, so it needs no `if __name__ == "__main__"`."""
-    settings = {**SMALL, "checkpoints": checkpoints}
-    file = tmp_path / "script.py"
-    file.write_text(SCRIPTS[script].replace("{settings}", repr(settings)))
-    done = run_script(tmp_path, [str(file)], "")
+    script = definition + training(task, "minimum") + training(task, "none")
+    (tmp_path / "script.py").write_text(script)
+    done = run(tmp_path, "script.py")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "episodes 2"
-    # By the script itself, and by each of two workers that must.
-    definitions = {"no task": 0, "own task": 3, "task of a module": 1}
-    assert done.stdout.count("defined") == definitions[script]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "script.py"]
+    assert done.stdout.count("episodes 2") == 2
+    assert done.stdout.count("defined") == definitions
+    assert len(list(tmp_path.iterdir())) == 3  # two runs and the script
 
 
 def test_workers_cannot_make_a_task_that_a_program_without_a_file_defines(tmp_path: Path) -> None:
-    """A notebook, for example; a task that a module defines can be sent to workers."""
-    settings = repr(dict(SMALL))
-    sent = run_script(tmp_path, ["-"], TASK_OF_A_MODULE.replace("{settings}", settings))
-    assert (sent.returncode, sent.stderr) == (0, "")
-    (tmp_path / "run").rename(tmp_path / "before")
-    refused = run_script(tmp_path, ["-"], OWN_TASK.replace("{settings}", settings))
-    message = refused.stderr.splitlines()[-1]
+    """A notebook, for example. A task of a module can be sent to the workers."""
+    program = TASK_OF_A_MODULE + training("Other-v0", "minimum")
+    program += OWN_TASK + training("Mine-v0", "minimum")
+    done = run(tmp_path, "-", text=program)
+    assert done.stdout.count("episodes 2") == 1  # of the first training
+    assert done.stderr.startswith("Traceback")  # and no warning before it
+    message = done.stderr.splitlines()[-1]
     prefix = "td7.errors.InputError: worker processes cannot make the task 'Mine-v0': the program"
     assert message.startswith(prefix)
     assert message.endswith(

@@ -220,7 +220,7 @@ def test_a_manifest_of_something_else_is_damage(store: Store, text: str) -> None
     assert store.again().value() == 1.0
 
 
-def test_an_earlier_format_is_told_and_its_rows_are_read(store: Store) -> None:
+def test_an_earlier_format_is_named_and_its_rows_are_read(store: Store) -> None:
     """Weights lie otherwise in it, rows do not. Where one is as it should be, another is damage."""
     text = '"format": 3'
     for number in ("000002", "000001"):
@@ -284,7 +284,7 @@ def test_a_damaged_shard_that_both_need_leaves_none(store: Store) -> None:
     assert (store.folder / "000002").exists()  # nothing is moved: a disk may come back
 
 
-def test_a_run_goes_on_after_damage_and_again_after_more(store: Store) -> None:
+def test_a_run_continues_after_damage_and_again_after_more(store: Store) -> None:
     for value in (20.0, 30.0):
         flip(store.folder / "000002" / "state.safetensors")
         store = store.again()
@@ -588,7 +588,7 @@ def test_rows_that_a_kill_cut_short_are_forgotten(tmp_path: Path, finished: Path
         ("td7.runs.record.source", "0123456789ab", ("td7's source ", "0123456789ab")),
     ],
 )
-def test_another_version_is_told(
+def test_another_version_gives_a_warning(
     place: str,
     now: Any,
     told: tuple[str, str],

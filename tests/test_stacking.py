@@ -1,4 +1,4 @@
-"""Stacked equals solo: what a member becomes does not depend on who trains beside it."""
+"""Stacked equals solo: a member's training does not depend on the members stacked with it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -37,7 +37,7 @@ def empty_engine(seeds: Sequence[int], config: TD7Config = CONFIG) -> Engine:
 
 
 def engine_of(seeds: Sequence[int], config: TD7Config = CONFIG) -> Engine:
-    """An engine with the seeds' own data: 150 rows and some, each seed another number."""
+    """An engine with data of its own for each seed: 150 rows and 7 more per seed number."""
     engine = empty_engine(seeds, config)
     for m, seed in enumerate(seeds):
         engine.replay.append(m, transitions(seed, 0, 150 + 7 * seed))
@@ -45,7 +45,7 @@ def engine_of(seeds: Sequence[int], config: TD7Config = CONFIG) -> Engine:
 
 
 def state(engine: Engine, member: int) -> dict[str, Tensor]:
-    """All that lives on between updates, of one member, as copies."""
+    """Copies of all tensors of one member that persist between updates."""
     replay = engine.replay
     tensors = {
         **engine.learner.state(),
@@ -58,7 +58,7 @@ def state(engine: Engine, member: int) -> dict[str, Tensor]:
 
 
 def run(engine: Engine, wanted: Sequence[int]) -> None:
-    """All the updates wanted, a number a member."""
+    """Run the wanted number of updates of every member."""
     left = list(wanted)
     while any(left):
         before = list(engine.updates)
@@ -67,7 +67,7 @@ def run(engine: Engine, wanted: Sequence[int]) -> None:
 
 
 def check_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Each tensor to 1e-7 of its largest number."""
+    """Compare each tensor to within 1e-7 of its largest number."""
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         difference = (actual[name] - tensor).abs().max()
@@ -80,7 +80,7 @@ def check_identical(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]
         assert torch.allclose(actual[name], tensor, rtol=0, atol=0, equal_nan=True), name
 
 
-def test_three_seeds_together_are_each_alone_after_300_updates() -> None:
+def test_three_stacked_seeds_equal_each_alone_after_300_updates() -> None:
     together = engine_of(SEEDS)
     run(together, [300, 300, 300])
     for m, seed in enumerate(SEEDS):
@@ -90,11 +90,11 @@ def test_three_seeds_together_are_each_alone_after_300_updates() -> None:
 
 
 @pytest.mark.parametrize("actor_every", [2, 3])
-def test_members_on_clocks_of_their_own_are_each_alone(actor_every: int) -> None:
-    """Odd numbers, different numbers, none at all, one that joins late with no row before.
+def test_stacked_members_with_different_counts_equal_each_alone(actor_every: int) -> None:
+    """Odd numbers, different numbers, no updates, and a member that joins late, without rows.
 
-    Members whose actor steps fall on different updates must wait for each other, the periodic
-    copies are due for some and not for others, and rows come in between.
+    Members whose actor steps fall on different updates wait for each other, the periodic copies
+    are due for some members only, and rows arrive in between.
     """
     config = TD7Config(
         embedding_dim=8, hidden_dim=16, batch_size=32, target_every=9, actor_every=actor_every
@@ -116,8 +116,8 @@ def test_members_on_clocks_of_their_own_are_each_alone(actor_every: int) -> None
         check_equal(state(engine, m), state(alone[m], 0))
 
 
-def test_who_does_not_train_stays_bit_identical() -> None:
-    """While the third member's every network moves: the last of them at its second copy."""
+def test_members_that_do_not_train_stay_bit_identical() -> None:
+    """Meanwhile every network of the third member moves, the last one at its second copy."""
     engine = engine_of(SEEDS)
     run(engine, [3, 2, 45])
     before = [state(engine, m) for m in range(len(SEEDS))]
@@ -130,8 +130,8 @@ def test_who_does_not_train_stays_bit_identical() -> None:
             assert not torch.equal(tensor, before[2][name]), name
 
 
-def test_the_mask_of_a_copy() -> None:
-    """By hand: network number n of a member is filled with n."""
+def test_copy_targets_copies_the_active_member_alone() -> None:
+    """By hand: network number n of every member is filled with n."""
     learner = engine_of(SEEDS).learner
     numbers = {name: float(n) for n, name in enumerate(learner.state())}
     for name, tensor in learner.state().items():
@@ -150,14 +150,14 @@ def test_the_mask_of_a_copy() -> None:
         assert [float(member.unique()) for member in tensor] == [old, new, old], name
 
 
-def test_a_member_of_garbage_does_not_reach_the_others() -> None:
-    """What is not a number in one member's rows stays there; its policy is refused by name."""
+def test_nan_rows_of_one_member_do_not_reach_the_others() -> None:
+    """NaN in one member's rows stays in that member; its policy is refused, by seed and metric."""
     healthy, sick = engine_of((5, 6)), engine_of((5, 6))
     run(sick, [1, 1])
     sick.replay.rows[1] = torch.nan
     run(sick, [4, 0])
     for m in (0, 1):
-        sick.fetch_policy(m).value()  # garbage was computed with, but for no one who trained
+        sick.fetch_policy(m).value()  # the member with NaN took no part in these updates
     run(sick, [3, 3])
     run(healthy, [8, 4])
     check_identical(state(sick, 0), state(healthy, 0))
@@ -172,8 +172,8 @@ def noise_at(engine: Engine, counts: list[int]) -> tuple[Tensor, dict[str, Tenso
     return engine.noise.at(torch.tensor(counts))
 
 
-def test_ten_seeds_are_ten() -> None:
-    """No number is drawn twice: not by two members, networks, or blocks of noise."""
+def test_ten_seeds_draw_different_numbers() -> None:
+    """No number is drawn twice, by two members, networks or blocks of noise."""
     engine = empty_engine(range(10))
     learner = engine.learner.state()
     drawn = [learner[f"{name}.parameters"] for name in ("encoder", "critic", "actor")]
@@ -185,8 +185,8 @@ def test_ten_seeds_are_ten() -> None:
     assert len(np.unique(numbers)) == numbers.size
 
 
-def test_a_seed_is_itself_in_any_company() -> None:
-    """Weights and noise are functions of the seed, not of the member's place or of who else is."""
+def test_weights_and_noise_depend_on_the_seed_alone() -> None:
+    """They depend neither on the member's index nor on the other members."""
     alone, among = empty_engine([7]), empty_engine([3, 7])
     for name, tensor in alone.learner.state().items():
         assert torch.equal(among.learner.state()[name][1], tensor[0]), name
@@ -203,7 +203,7 @@ def storages(learner: TD7) -> list[int]:
 
 
 def test_no_two_networks_share_a_tensor() -> None:
-    """A target that *is* its network still gives plausible returns, so it is looked for here."""
+    """A target that *is* its network still gives plausible returns, so returns cannot show it."""
     learner = TD7(CONFIG, TASK, SEEDS, CPU, torch.float64)
     state = learner.state()
     pairs = (

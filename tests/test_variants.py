@@ -1,4 +1,4 @@
-"""Every row's update, number by number beside a plain program that knows nothing of the package."""
+"""Every row's update, compared number by number with an independent reference program."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ SEEDS = (0, 1)
 
 
 def weights(layout: Layout, flat: Tensor, m: int) -> list[dict[str, Tensor]]:
-    """A member's weights, a dictionary a head, without what fills them up."""
+    """A member's weights, one dictionary per head, without padding."""
     named = unflatten(layout, flat)
     return [
         {p.name: named[p.name][m * layout.heads + head][p.used] for p in layout.parameters}
@@ -38,7 +38,7 @@ def layouts(learner: Any) -> dict[str, Layout]:
 
 
 def plain(learner: Any, name: str, settings: dict[str, Any], m: int) -> PlainAgent:
-    """The plain program, started with a member's weights."""
+    """The reference program with a member's weights."""
     state = learner.state()
     start = {
         group: weights(layout, state[f"{group}.parameters"], m)
@@ -52,7 +52,7 @@ def plain(learner: Any, name: str, settings: dict[str, Any], m: int) -> PlainAge
 
 def batches(count: int) -> list[tuple[Batch, Tensor]]:
     random = np.random.default_rng(7)
-    found = []
+    pairs = []
     for _ in range(count):
         sizes = (TASK.state_dim, TASK.action_dim, TASK.state_dim, 1, 1)
         shape = (len(SEEDS), TINY["batch_size"])
@@ -61,8 +61,8 @@ def batches(count: int) -> list[tuple[Batch, Tensor]]:
         parts[3] = 3 * parts[3]  # errors on both sides of LAP's threshold
         parts[4] = (parts[4] > -1).double()
         noise = torch.from_numpy(random.standard_normal((*shape, TASK.action_dim)))
-        found.append((Batch(*parts), noise))
-    return found
+        pairs.append((Batch(*parts), noise))
+    return pairs
 
 
 def check(learner: Any, agents: list[PlainAgent], tolerance: float) -> None:
@@ -74,8 +74,8 @@ def check(learner: Any, agents: list[PlainAgent], tolerance: float) -> None:
                 assert not any(expected), name  # an algorithm without an encoder
                 continue
             group = name.rpartition("_")[2]
-            found = weights(layouts(learner)[group], state[f"{name}.parameters"], m)
-            for ours, theirs in zip(found, expected, strict=True):
+            actual = weights(layouts(learner)[group], state[f"{name}.parameters"], m)
+            for ours, theirs in zip(actual, expected, strict=True):
                 assert ours.keys() == theirs.keys(), name
                 for key, tensor in ours.items():
                     close = torch.allclose(tensor, theirs[key], rtol=tolerance, atol=tolerance)
@@ -95,20 +95,20 @@ def compare(name: str, **changes: Any) -> Learner:
     learner = chosen.learner(config, TASK, SEEDS, CPU, torch.float64)
     agents = [plain(learner, name, settings, m) for m in range(len(SEEDS))]
     for update, (batch, noise) in enumerate(batches(UPDATES), start=1):
-        is_actors = update % learner.actor_every == 0
-        found = learner.update(batch, {"target_policy": noise}, Turn(trains_actors=is_actors))
+        turn = Turn(trains_actors=update % learner.actor_every == 0)
+        priorities = learner.update(batch, {"target_policy": noise}, turn)
         if update % learner.target_every == 0:
             learner.copy_targets(None)
         for m, agent in enumerate(agents):
             own = Batch(*(part[m] for part in batch))
             expected = agent.update(*own, noise[m])
-            if found is None:
+            if priorities is None:
                 assert expected is None
             else:
                 assert expected is not None
-                assert torch.allclose(found[m], expected, rtol=1e-6)
+                assert torch.allclose(priorities[m], expected, rtol=1e-6)
         if update in (1, 2, UPDATES):
-            # A bias before a batch norm has no gradient but rounding, which Adam makes a little of.
+            # A bias before a batch norm has only rounding errors as gradient; Adam amplifies them.
             check(learner, agents, 1e-11 if update <= 2 else 1e-7)
     return learner
 
@@ -117,7 +117,7 @@ HERE = [name for name in DISTINCT if variant(name).algorithm in ("td7", "td3")]
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_a_row_is_the_plain_program(name: str) -> None:
+def test_a_row_is_the_reference_program(name: str) -> None:
     compare(name)
 
 

@@ -1,4 +1,4 @@
-"""Tiny Gymnasium tasks for the tests, importable by worker processes as `toys:Name-v0`."""
+"""Tiny Gymnasium tasks, which worker processes import as `toys:Name-v0`."""
 
 import multiprocessing
 import os
@@ -18,16 +18,16 @@ Array = NDArray[np.float64]
 
 
 class Point(gymnasium.Env[Array, Array]):
-    """A point on a line is to be held at 0; it ends for good where |x| > 2."""
+    """Hold a point on a line at 0; an episode terminates where |x| > 2."""
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float64)
     action_space = Box(np.array([-1.0, -2.0]), np.array([3.0, 2.0]), dtype=np.float64)
 
     def __init__(self, fault: str = "", at: int = 3) -> None:
-        # "raise", "long", "exit", "state", "reward" or "kill"; or a file: while it exists,
-        # episodes raise that begin far to the right.
+        # "raise", "long", "exit", "state", "reward" or "kill"; or the path of a file: while it
+        # exists, an episode that begins far to the right raises.
         self._fault = fault
-        self._at = at  # the step of an episode
+        self._at = at  # the step at which it happens
         self._x = np.zeros(2)
         self._begin, self._steps = 0.0, 0
 
@@ -63,7 +63,7 @@ class Point(gymnasium.Env[Array, Array]):
 
 
 class Helped(Point):
-    """With a program and a process of its own, as simulators have; both end when asked to."""
+    """The point with a program and a process, like a simulator's; `close` ends both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Helped(Point):
         self._program.wait(timeout=10)
         self._process.join(timeout=10)
         if self._process.exitcode is None:
-            raise TimeoutError("it does not end")
+            raise TimeoutError("the process does not end")
 
 
 gymnasium.register("Point-v0", entry_point="toys:Point", max_episode_steps=20)
@@ -86,7 +86,7 @@ gymnasium.register("Faulty-v0", entry_point="toys:Point", kwargs={"fault": "rais
 
 
 class Count(gymnasium.Env[Array, Array]):
-    """Observes how many steps were made, each worth 1; ends for good at step `ends_at`, if any."""
+    """Observes the number of steps, each worth 1; terminates at step `ends_at`, if positive."""
 
     observation_space = Box(-np.inf, np.inf, (1,), np.float64)
     action_space = Box(-1.0, 1.0, (1,), np.float64)
@@ -108,11 +108,11 @@ class Count(gymnasium.Env[Array, Array]):
 
 
 gymnasium.register("Count-v0", entry_point="toys:Count", max_episode_steps=5)
-gymnasium.register("Endless-v0", entry_point="toys:Count")  # neither an end nor a time limit
+gymnasium.register("Endless-v0", entry_point="toys:Count")  # no end and no time limit
 
 
 class Drawn(Point):
-    """The point with frames, each one grey, brighter at every step."""
+    """The point with frames, each a single grey that is brighter at every step."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
@@ -125,7 +125,7 @@ class Drawn(Point):
         super().__init__()
         self.render_mode = render_mode
         self._size = size
-        self._draws = draws  # from frame 3 on "none", "raise", "slow" or "small"
+        self._draws = draws  # from frame 3 on: "none", "raise", "slow" or "small"
 
     def render(self) -> Any:
         frame = np.full((*self._size, 3), 60 + 5 * self._steps, np.uint8)
@@ -136,7 +136,7 @@ class Drawn(Point):
                 raise ValueError("the pencil\nis broken")
             if self._draws == "slow":
                 print("drawing", file=sys.stderr, flush=True)
-                time.sleep(60)  # until a signal comes
+                time.sleep(60)  # until a signal interrupts it
             if self._draws == "small":
                 return frame[:-2]
         return frame

@@ -68,11 +68,11 @@ def parse_number(name: str, value: Any, kind: type[Number], **limits: float) -> 
     return number
 
 
-def as_words(option: str, given: Any) -> list[str]:
+def as_words(option: str, value: Any) -> list[str]:
     """Return the words of an option that takes one or several."""
-    words = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    words = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(word, str) for word in words):
-        raise InputError(f"{option} takes words, given {given!r}")
+        raise InputError(f"{option} takes words, given {value!r}")
     return words
 
 

@@ -48,22 +48,22 @@ class Stopped(KeyboardInterrupt):
         self.path = path
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
+def unknown(kind: str, name: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
     """Return the error for a name that is not allowed; its message suggests the nearest match."""
     names = list(allowed)
-    close = nearest(given, names)
+    close = nearest(name, names)
     hint = f" did you mean {close!r}?" if close else ""
     quoted = [repr(n) for n in names] if any("," in n for n in names) else names
     more = f", … ({len(names)} in all)" if len(names) > shown else ""
     listed = ", ".join(quoted[:shown]) + more
-    return InputError(f"unknown {kind} {given!r};{hint} allowed: {listed}")
+    return InputError(f"unknown {kind} {name!r};{hint} allowed: {listed}")
 
 
-def nearest(given: str, names: Iterable[str]) -> str | None:
+def nearest(word: str, names: Iterable[str]) -> str | None:
     """Return the most similar name, or None if none is similar enough."""
 
     def similarity(name: str) -> float:
-        a, b = name.lstrip("-"), given.lstrip("-")  # every option begins with dashes
+        a, b = name.lstrip("-"), word.lstrip("-")  # every option begins with dashes
         # Typing errors seldom affect the first letter: td8 may mean td7, but gpu does not mean cpu.
         return SequenceMatcher(None, a, b).ratio() + 0.1 * (a[:1] == b[:1])
 
@@ -71,11 +71,11 @@ def nearest(given: str, names: Iterable[str]) -> str | None:
     return name if best >= 0.7 else None
 
 
-def one_of(kind: str, given: str, allowed: Sequence[str]) -> str:
-    """Return `given`, or raise an InputError if it is not allowed."""
-    if given not in allowed:
-        raise unknown(kind, given, allowed)
-    return given
+def one_of(kind: str, name: str, allowed: Sequence[str]) -> str:
+    """Return `name`, or raise an InputError if it is not allowed."""
+    if name not in allowed:
+        raise unknown(kind, name, allowed)
+    return name
 
 
 def one_line(value: object) -> str:

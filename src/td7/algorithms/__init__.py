@@ -1,14 +1,15 @@
-"""The registry of algorithms."""
+"""The registry of algorithms, and what a module needs that adds one to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from td7.algorithms.config import LearnerConfig
+from td7.algorithms import losses
+from td7.algorithms.config import LearnerConfig, OnlineConfig
 from td7.algorithms.cql import CQL, CQLConfig
 from td7.algorithms.iql import IQL, IQLConfig
-from td7.algorithms.learner import Learner
+from td7.algorithms.learner import Batch, Learner, Turn, stage
 from td7.algorithms.sac import SAC, SACConfig
 from td7.algorithms.td3 import TD3, TD3Config
 from td7.algorithms.td3_bc import TD3BC, TD3BCConfig
@@ -16,7 +17,43 @@ from td7.algorithms.td3_ofe import TD3OFE, TD3OFEConfig
 from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
+from td7.configs import setting
 from td7.errors import InputError, describe_error, unknown
+from td7.networks.description import Layer, Layout, Network, mlp
+from td7.networks.masked import assign, polyak
+from td7.networks.optimiser import ParameterGroup, parameter_group, states
+from td7.networks.stacked import Parameters, apply, unflatten
+from td7.types import Exploration, RowLayout, Task, TaskSpec
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Batch",
+    "Exploration",
+    "Layer",
+    "Layout",
+    "Learner",
+    "LearnerConfig",
+    "Network",
+    "OnlineConfig",
+    "ParameterGroup",
+    "Parameters",
+    "RowLayout",
+    "Task",
+    "TaskSpec",
+    "Turn",
+    "algorithm",
+    "apply",
+    "assign",
+    "losses",
+    "mlp",
+    "parameter_group",
+    "polyak",
+    "setting",
+    "stage",
+    "states",
+    "unflatten",
+]
 
 
 @dataclass(frozen=True)
@@ -26,7 +63,7 @@ class Algorithm:
     config: type[LearnerConfig]
     learner: type[Learner]
     online: bool = True  # whether it can collect its own data
-    offline: Mapping[str, Any] | None = None  # what it changes with given data; None: it needs none
+    offline: Mapping[str, Any] | None = None  # its defaults on a dataset; None: online only
 
 
 ALGORITHMS = {
@@ -45,7 +82,7 @@ ALGORITHMS = {
         Algorithm("tqc", "SAC with truncated quantile critics", TQCConfig, TQC),
         Algorithm("td3+bc", "TD3 that also clones; offline", TD3BCConfig, TD3BC, False, {}),
         Algorithm(
-            "cql", "SAC with values pushed down off the data; offline", CQLConfig, CQL, False, {}
+            "cql", "SAC with low values outside the data; offline", CQLConfig, CQL, False, {}
         ),
         Algorithm(
             "iql", "values and policy of the data's own actions; offline", IQLConfig, IQL, False, {}
@@ -56,14 +93,14 @@ ALGORITHMS = {
 
 
 def algorithm(name: str) -> Algorithm:
-    """By its name; `module:name` imports the module first, which puts its own into ALGORITHMS."""
-    module, colon, own = name.rpartition(":")
+    """Look an algorithm up; `module:name` first imports the module, which registers it."""
+    module, colon, own_name = name.rpartition(":")
     if colon:
         try:
             import_module(module)
         except Exception as error:  # foreign code
             problem = f"module {module!r} cannot be imported: {describe_error(error)}"
             raise InputError(f"algorithm {name!r}: {problem}") from error
-    if own not in ALGORITHMS:
-        raise unknown("algorithm", own, ALGORITHMS)
-    return ALGORITHMS[own]
+    if own_name not in ALGORITHMS:
+        raise unknown("algorithm", own_name, ALGORITHMS)
+    return ALGORITHMS[own_name]

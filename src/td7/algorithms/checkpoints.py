@@ -9,16 +9,16 @@ from enum import Enum
 @dataclass(frozen=True)
 class CheckpointRule:
     criterion: str  # of CRITERIA
-    ends_early: bool  # an assessment ends once its criterion is below the checkpoint's
-    early_episodes: int  # an assessment's episodes, early stage
-    late_episodes: int  # and from `early_updates` on
-    early_updates: int
-    reset_weight: float  # on the checkpoint's criterion, once, when the late stage starts
+    ends_early: bool  # whether an assessment ends once it is worse than the checkpoint
+    early_episodes: int  # episodes per assessment in the early stage
+    late_episodes: int  # and in the late stage
+    early_updates: int  # updates after which the late stage starts
+    reset_weight: float  # factor on the checkpoint's criterion when the late stage starts
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """Where the current policy's assessment stands, and what the checkpoint once reached."""
+    """The assessment of the current policy so far, and the criterion of the checkpoint."""
 
     episodes: int = 0
     steps: int = 0
@@ -35,7 +35,7 @@ CRITERIA: dict[str, Callable[[Assessment], float]] = {
 
 
 class Verdict(Enum):
-    GO_ON = "play another assessment episode with the same policy"
+    CONTINUE = "play another assessment episode with the same policy"
     TRAIN = "the policy is worse than the checkpoint: train"
     CHECKPOINT = "the policy is the new checkpoint: keep it, then train"
 
@@ -43,7 +43,7 @@ class Verdict(Enum):
 def assess(
     rule: CheckpointRule, before: Assessment, episode_return: float, length: int
 ) -> tuple[Assessment, Verdict, int]:
-    """The state after a finished episode, the verdict, and the updates now owed (0 to go on)."""
+    """Return the assessment after an episode, the verdict and the number of updates now owed."""
     now = replace(
         before,
         episodes=before.episodes + 1,
@@ -58,11 +58,11 @@ def assess(
         return _reset(now), Verdict.TRAIN, now.steps
     if is_complete:
         return _reset(replace(now, best=value)), Verdict.CHECKPOINT, now.steps
-    return now, Verdict.GO_ON, 0
+    return now, Verdict.CONTINUE, 0
 
 
 def after_updates(rule: CheckpointRule, now: Assessment, updates: int) -> Assessment:
-    """The late stage starts once `early_updates` updates have run."""
+    """Start the late stage once `early_updates` updates have run."""
     if now.late or updates < rule.early_updates:
         return now
     # Differs from paper: a negative best is multiplied as it is, which raises the bar.

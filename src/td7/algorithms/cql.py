@@ -3,7 +3,7 @@
 Glossary:
     q, y        both critics' values [S, 2, B, 1], and their value target [S, B, 1]
     sampled     3N actions: N uniform ones, N of pi(s') and N of pi(s), all valued at s
-    push        what pushes q down at the sampled actions and up at the data's
+    push        the conservative loss: it lowers q at the sampled actions, raises it at the data's
     alpha       the temperature of the policy's entropy
     u           an action before tanh
 

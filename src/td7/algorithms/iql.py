@@ -1,13 +1,13 @@
 """IQL: values learned by expectiles of the data's own actions, a policy cloned by advantage.
 
 Glossary:
-    q           min(Q1', Q2')(s, a): the target critics' value of the data's action
-    v           V(s)
-    y           the value target that the critics learn
-    weight      how much the policy clones an action
+    q           min(Q1', Q2')(s, a): the target critics' value of the data's action [S, B, 1]
+    v           V(s) [S, B, 1]
+    y           the value target of the critics [S, B, 1]
+    weight      the weight of cloning an action [S, B, 1]
 
-Sources of values, in full in docs/offline-sources.md: files of the authors' programs, IQL's at the
-paper's command and X-QL's, which is built on it.
+Sources of values, in full in docs/offline-sources.md: files of the authors' programs, IQL's with
+the paper's command and X-QL's, which is built on it.
 """
 
 from abc import abstractmethod
@@ -27,21 +27,21 @@ from td7.networks.description import Layout, mlp
 from td7.networks.masked import polyak
 from td7.networks.optimiser import cosine, parameter_group, states
 from td7.networks.stacked import Parameters, apply, orthogonal_start, unflatten
-from td7.types import Exploration, Float32, RowLayout, TaskSpec
+from td7.types import Exploration, Float32, Float64, RowLayout, TaskSpec
 
 LOG_STD_BOUNDS = (-5.0, 2.0)  # IQL's learner.py and policy.py
-ACTION_LIMIT = 1 - 1e-5  # data's actions are kept within: IQL's dataset_utils.py
-RETURN_RANGE = 1000.0  # that rewards are scaled to: train_offline.py of both, `normalize`
-# A next state further than this from the next row's state ends a piece: IQL's dataset_utils.py.
+ACTION_LIMIT = 1 - 1e-5  # bound on the data's actions: IQL's dataset_utils.py
+RETURN_RANGE = 1000.0  # range of returns after scaling: train_offline.py of both, `normalize`
+# A trajectory ends where s' is further than this from the next row's s: IQL's dataset_utils.py.
 SAME_STATE = 1e-6
 
 
 @dataclass(frozen=True)
 class InSampleConfig(LearnerConfig):
-    """What IQL and X-QL share: the authors' programs for D4RL's MuJoCo tasks.
+    """The hyperparameters that IQL and X-QL share, from their programs for D4RL's MuJoCo tasks.
 
-    Learning rate: mujoco_config.py of both. Discount and batch are the same in all offline agents;
-    the paper's C.3 says X-QL's batch.
+    The learning rate is in mujoco_config.py of both. All offline agents share discount and batch
+    size; the paper's C.3 gives X-QL's batch size.
     """
 
     # mujoco_config.py of both, `hidden_dims`
@@ -53,18 +53,18 @@ class InSampleConfig(LearnerConfig):
     # mujoco_config.py of both, `temperature`
     advantage_temperature: float = setting(
         3.0,
-        "factor of the advantage in the weights exp(factor (q - v))",
+        "factor in the cloning weights exp(factor (q - v))",
         group="Policy",
         at_least=0,
     )
     # actor.py of both
     largest_weight: float = setting(
-        100.0, "where those weights are clipped", group="Policy", above=0
+        100.0, "maximum of the cloning weights", group="Policy", above=0
     )
     # IQL's learner.py, `opt_decay_schedule` and `max_steps`
     decay_updates: int = setting(
         1_000_000,
-        "updates over which the policy's rate falls to 0, as a cosine",
+        "updates over which the policy's learning rate falls to 0 along a cosine",
         group="Policy",
         at_least=1,
     )
@@ -73,16 +73,14 @@ class InSampleConfig(LearnerConfig):
 @dataclass(frozen=True)
 class IQLConfig(InSampleConfig):
     # mujoco_config.py, `expectile`
-    expectile: float = setting(
-        0.7, "of the data's actions that v learns", group="IQL", above=0, at_most=1
-    )
+    expectile: float = setting(0.7, "expectile of q that v learns", group="IQL", above=0, at_most=1)
 
 
 class InSampleLearner(Learner):
-    """IQL and X-QL but for the losses of value and critics."""
+    """IQL and X-QL without the losses of value and critics."""
 
     config: InSampleConfig
-    value_norm = "none"  # in the value network's hidden layers
+    value_norm = "none"  # norm of the value network's hidden layers
 
     metrics = (
         "value_loss",
@@ -137,20 +135,20 @@ class InSampleLearner(Learner):
 
     @abstractmethod
     def value_loss(self, difference: Tensor) -> Tensor:
-        """[S], of q - v [S, B, 1]."""
+        """The loss [S] for q - v [S, B, 1]."""
 
     @abstractmethod
     def critic_loss(self, error: Tensor) -> Tensor:
-        """[S], of Q - y [S, 2, B, 1]."""
+        """The loss [S] for Q - y [S, 2, B, 1]."""
 
     def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
-        """Rewards times 1000 over the range of returns; actions a little within [-1, 1]."""
+        """Scale rewards by 1000 / (range of returns), clip actions to slightly within [-1, 1]."""
         rows = rows.copy()
         parts = layout.split(rows)
         np.clip(parts.action, -ACTION_LIMIT, ACTION_LIMIT, out=parts.action)
-        returns = piece_returns(rows, layout)
+        returns = trajectory_returns(rows, layout)
         spread = returns.max() - returns.min()
-        if spread > 0:  # of one piece, or of equal ones, there is no range
+        if spread > 0:  # a single trajectory has no range
             parts.reward[:] *= RETURN_RANGE / spread
         return rows
 
@@ -161,9 +159,9 @@ class InSampleLearner(Learner):
         }
 
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
-        """The value's, the policy's and the critics' step, and the target critics'."""
-        del noise  # there is none
-        active = turn.active  # every update trains all
+        """One step of the value network, the policy, the critics and their targets."""
+        del noise  # an update takes no noise
+        active = turn.active  # every update trains every network
         weight = self._train_value(batch, active)
         self._train_actor(batch, weight, active)
         self._train_critics(batch, active)
@@ -173,7 +171,7 @@ class InSampleLearner(Learner):
 
     @stage
     def _train_value(self, batch: Batch, active: Tensor | None) -> Tensor:
-        """The loss of q - V(s); gives back the weights of cloning, by V after its step."""
+        """The loss of q - V(s); returns the weights of cloning, from V after its step."""
         target = unflatten(self.critic.layout, self.target_critic)
         q = apply(self.critic_network, target, state=batch.state, action=batch.action).amin(dim=1)
         value_loss, _ = self.value.descend(
@@ -192,7 +190,7 @@ class InSampleLearner(Learner):
 
     @stage
     def _train_actor(self, batch: Batch, weight: Tensor, active: Tensor | None) -> None:
-        """-weight log N(a | tanh(mean(s)), std^2), std the same in every state."""
+        """-weight log N(a | tanh(mean(s)), std^2); std does not depend on the state."""
 
         def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
             mean = apply(self.actor_network, actor, state=batch.state)
@@ -206,7 +204,7 @@ class InSampleLearner(Learner):
 
     @stage
     def _train_critics(self, batch: Batch, active: Tensor | None) -> None:
-        """The loss of Q - y, y = r + gamma V(s'); then the target critics take a step."""
+        """The loss of Q - y, y = r + gamma V(s'); then the target critics follow."""
         next_value = self._v(self.value.parameters, batch.next_state)
         y = losses.value_target(
             batch.reward, batch.not_terminated, next_value, self.config.discount
@@ -225,7 +223,7 @@ class InSampleLearner(Learner):
         )
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Nothing: the target critics take a step with every update."""
+        """Nothing to copy: the target critics follow with every update."""
 
     def policies(self) -> Tensor:
         return self.actor.flat[:, : Layout.of(self.actor_network).size]
@@ -241,10 +239,11 @@ class IQL(InSampleLearner):
         return losses.squared_error(error)
 
 
-def piece_returns(rows: Float32, layout: RowLayout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Sums of rewards over the data's pieces: up to a terminal, to a jump, to the last row."""
+def trajectory_returns(rows: Float32, layout: RowLayout) -> Float64:
+    """The sum of rewards of each trajectory: up to a terminal, a jump of the state or the end."""
     parts = layout.split(rows)
     jumps = np.linalg.norm(parts.state[1:] - parts.next_state[:-1], axis=1) > SAME_STATE
     ends = np.append(jumps, True) | (parts.not_terminated[:, 0] == 0)
     starts = np.flatnonzero(np.append(True, ends[:-1]))
-    return np.add.reduceat(parts.reward[:, 0].astype(float), starts)
+    returns: Float64 = np.add.reduceat(parts.reward[:, 0].astype(float), starts)
+    return returns

@@ -1,4 +1,4 @@
-"""What an algorithm is: a config, and a learner whose update is the paper's box."""
+"""The contract of an algorithm's learner, whose `update` is the paper's algorithm box."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -14,49 +14,50 @@ from td7.networks.masked import assign
 from td7.networks.stacked import EXPLORERS, unflatten, values
 from td7.types import Exploration, Float32, RowLayout, TaskSpec, Transitions
 
-Batch = Transitions[Tensor]  # of every member: [S, B, width]
+Batch = Transitions[Tensor]  # of every member, [S, B, width]; actions in [-1, 1]
 
 
 class Turn(NamedTuple):
-    """Whose update it is: masks [S] of members, None for all of them."""
+    """The members that an update trains: masks [S], None for all members."""
 
     active: Tensor | None = None
-    trains_actors: bool = True  # whether it is one of the updates that do
-    whose: Tensor | None = None  # actors, if not of all active members
+    trains_actors: bool = True  # whether the update trains any actor
+    actor_mask: Tensor | None = None  # its members, if not all active ones
 
     @property
     def actors(self) -> Tensor | None:
-        """Whose actors are trained, if any are."""
-        return self.active if self.whose is None else self.whose
+        """The members whose actors are trained, if `trains_actors`."""
+        return self.active if self.actor_mask is None else self.actor_mask
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def stage(method: Method) -> Method:
-    """Marks a part of an update that is compiled as one."""
-    method.is_stage = True  # type: ignore[attr-defined]  # `wrap_stages` asks for it
+    """Mark a part of an update that is compiled as one function."""
+    method.is_stage = True  # type: ignore[attr-defined]  # `wrap_stages` reads it
     return method
 
 
 class Lanes:
-    """Which parts of an update may run beside each other. Here: none do, all run in turn.
+    """The parts of an update that may run in parallel. In this class they run one after another.
 
-    `beside(name)` begins work that nothing waits for until `join(name)`, or the end of a unit of
-    updates. Work of one lane runs in order; it sees all that was begun before it outside of lanes.
+    Work in `beside(name)` starts after everything that the surrounding lane has started. Nothing
+    waits for it before `join(name)` or the end of a unit of updates. Work of one lane runs in
+    order.
     """
 
     def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
-        """`reads`: tensors made elsewhere that the work in the lane needs."""
+        """Start work in a lane; `reads` are tensors made elsewhere that it reads."""
         del name, reads
         return nullcontext()
 
     def kept(self, tensor: Tensor) -> Tensor:
-        """The tensor as it is now, for a lane to read while others go on to write to it."""
+        """A copy of the tensor, for a lane to read while others write to the original."""
         return tensor
 
     def join(self, *names: str) -> None:
-        pass
+        """Wait for the lanes, or for all lanes."""
 
 
 class Learner(ABC):
@@ -65,13 +66,13 @@ class Learner(ABC):
     lanes: Lanes
 
     metrics: ClassVar[tuple[str, ...]]  # the names that updates record
-    policy_network: Network  # reads "state", its last value is the action
-    exploration: Exploration  # how that acts in training
-    noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals an update takes, a member
-    actor_every: int  # updates; every such update trains the actor
-    policy_every: int = 1  # updates; every such update changes what acts, as copying targets may
-    target_every: int = 250  # updates; after every such update `copy_targets` is due
-    is_prioritised: bool = True  # whether updates give new priorities, and sampling is by them
+    policy_network: Network  # reads "state"; its last value is the action
+    exploration: Exploration  # how the policy acts in training
+    noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals per update and member
+    actor_every: int  # updates between actor updates
+    policy_every: int = 1  # updates between changes of `policies()`; `copy_targets` may add some
+    target_every: int = 250  # updates between calls of `copy_targets`
+    is_prioritised: bool = True  # whether updates return priorities, by which rows are sampled
 
     @abstractmethod
     def __init__(
@@ -89,17 +90,17 @@ class Learner(ABC):
         }
 
     def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
-        """A dataset's rows [N, width] as the algorithm wants them; asked for once, before all."""
+        """Return a dataset's rows [N, width] as the algorithm reads them; called once, first."""
         del layout
         return rows
 
     def record(self, active: Tensor | None, **metrics: Tensor) -> None:
-        """Keeps the latest metrics [S] of the active members; nothing is read from the device."""
+        """Keep the latest metrics [S] of the active members, on the device."""
         for name, value in metrics.items():
             assign(self.recorded[name], value, active)
 
     def wrap_stages(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Replaces every stage by what `wrapper` makes of it."""
+        """Replace every stage by `wrapper(stage)`."""
         for name in dir(type(self)):
             if getattr(getattr(type(self), name), "is_stage", False):
                 setattr(self, name, wrapper(getattr(self, name)))
@@ -110,21 +111,21 @@ class Learner(ABC):
 
     @abstractmethod
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
-        """One update of those whose turn it is, a function of state, batch, noise.
+        """Update the members whose turn it is, as a function of state, batch and noise.
 
-        Gives back the new priorities [S, B] of the batch's rows, if it is prioritised.
+        Return the new priorities [S, B] of the batch's rows, or None without prioritisation.
         """
 
     @abstractmethod
     def copy_targets(self, active: Tensor | None) -> None:
-        """What is due after every `target_every` updates."""
+        """Copy networks to target networks; called after every `target_every` updates."""
 
     @abstractmethod
     def policies(self) -> Tensor:
-        """[S, P]: the flat parameters of `policy_network` that act now."""
+        """[S, P]: the flat parameters of `policy_network` that currently act."""
 
     def explore(self, state: Tensor, noise: Tensor) -> Tensor:
-        """The actions [S, n, A] of training in states [S, n, width], from standard normals."""
+        """The exploring actions [S, n, A] in states [S, n, width], from standard normals."""
         weights = unflatten(Layout.of(self.policy_network), self.policies())
-        known = values(self.policy_network, weights, state=state)
-        return EXPLORERS[self.exploration.kind](known, noise, self.exploration.scale)
+        outputs = values(self.policy_network, weights, state=state)
+        return EXPLORERS[self.exploration.kind](outputs, noise, self.exploration.scale)

@@ -1,4 +1,4 @@
-"""Every formula of the paper, pure; constants are arguments. Losses come back per member, [S]."""
+"""The paper's formulas as pure functions; constants are arguments, losses are per member, [S]."""
 
 import math
 
@@ -13,12 +13,12 @@ def per_member_mean(x: Tensor) -> Tensor:
 
 
 def encoder_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
-    """(z^sa - |z^s'|x)^2: the mean over dimensions and batch; the caller stops the gradient."""
+    """(zsa - |zs'|x)^2, the mean over dimensions and batch; the caller stops the gradient."""
     return per_member_mean((zsa - next_zs).square())
 
 
 def cosine_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
-    """-cos(z^sa, |z^s'|x), the mean over the batch."""
+    """-cos(zsa, |zs'|x), the mean over the batch; the caller stops the gradient."""
     # Differs from paper: the minus; as printed, the loss would make the two unlike.
     return -per_member_mean(functional.cosine_similarity(zsa, next_zs, dim=-1))
 
@@ -39,20 +39,20 @@ def value_target(
 
 
 def clipped_value(value: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
-    """clip(V, q_min, q_max), the bounds a member's own, [S]."""
+    """clip(V, Qmin, Qmax), with bounds per member, [S]."""
     bounds = [bound.view(-1, 1, 1) for bound in (clip_min, clip_max)]
     return torch.minimum(torch.maximum(value, bounds[0]), bounds[1])
 
 
 def squared_error(error: Tensor) -> Tensor:
-    """error^2 of [S, heads, B, 1]; summed over heads, mean over the batch."""
+    """error^2, summed over heads, mean over the batch; error is [S, heads, B, 1]."""
     return error.square().sum(dim=1).flatten(1).mean(dim=1)
 
 
 def lap_huber(error: Tensor, min_priority: float) -> Tensor:
-    """LAP's Huber of |error|: x^2 / 2 below the minimum priority m, m x from it on.
+    """LAP's Huber loss of x = |error|: x^2 / 2 below the minimum priority m, m x above it.
 
-    error is [S, heads, B, 1]; summed over heads, mean over the batch.
+    Summed over heads, mean over the batch; error is [S, heads, B, 1].
     """
     # Differs from paper: no -m^2/2 in the linear part, as in the authors' program (same gradient).
     x = error.abs()
@@ -61,7 +61,7 @@ def lap_huber(error: Tensor, min_priority: float) -> Tensor:
 
 
 def lap_priority(error: Tensor, min_priority: float, exponent: float) -> Tensor:
-    """max(|delta|, m)^alpha, |delta| the largest error: [S, heads, B, 1] -> [S, B]."""
+    """max(|delta|, m)^alpha, |delta| the larger of both errors: [S, heads, B, 1] -> [S, B]."""
     return error.abs().amax(dim=1).squeeze(-1).clamp(min=min_priority) ** exponent
 
 
@@ -77,36 +77,36 @@ def actor_loss(q: Tensor, action: Tensor, data_action: Tensor, cloning_weight: f
 
 
 def gaussian_log_prob(log_std: Tensor, noise: Tensor) -> Tensor:
-    """log N(u | mean, std^2) at u = mean + std * noise, a number a dimension."""
+    """log N(u | mean, std^2) at u = mean + std * noise, per dimension."""
     return -0.5 * (noise.square() + math.log(2 * math.pi)) - log_std
 
 
 def tanh_correction_epsilon(u: Tensor) -> Tensor:
-    """log(1 - tanh(u)^2 + 1e-6), the density's change under tanh: SAC's form."""
+    """log(1 - tanh(u)^2 + 1e-6), the change of the log density under tanh: SAC's form."""
     return torch.log(1 - torch.tanh(u).square() + 1e-6)
 
 
 def tanh_correction_sigmoid(u: Tensor) -> Tensor:
-    """2 log 2 + log sigmoid(2u) + log sigmoid(-2u), the same without an epsilon: TQC's form."""
+    """2 log 2 + log sigmoid(2u) + log sigmoid(-2u), exact, without an epsilon: TQC's form."""
     return 2 * math.log(2) + functional.logsigmoid(2 * u) + functional.logsigmoid(-2 * u)
 
 
 def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
-    """-log alpha * E[log pi + target entropy] [S]; the caller stops log pi's gradient."""
+    """-log alpha E[log pi + target entropy]; the caller stops the gradient of log pi."""
     return -log_alpha * per_member_mean(log_prob + target_entropy)
 
 
 def truncated(z: Tensor, dropped: int) -> Tensor:
-    """All critics' quantiles [S, N, B, Q], pooled and sorted, without the largest: [S, B, T]."""
+    """All critics' quantiles [S, N, B, Q], pooled, sorted, the largest dropped: [S, B, T]."""
     pooled = z.transpose(1, 2).flatten(2).sort(dim=-1).values
     return pooled[..., : pooled.shape[-1] - dropped]
 
 
 def quantile_huber(z: Tensor, target: Tensor, threshold: float) -> Tensor:
-    """mean |tau_i - 1(delta < 0)| huber(delta), delta = target_j - z_i; z [S, N, B, Q] -> [S].
+    """|tau_i - 1(delta < 0)| huber(delta), delta = target_j - z_i, tau_i = (i + 0.5) / Q.
 
-    The mean is over the batch, critics, quantiles and targets [S, B, T]; tau_i = (i + 0.5) / Q.
-    Beyond the threshold the Huber loss is linear.
+    The mean over the batch, critics, quantiles z [S, N, B, Q] and targets [S, B, T]. The Huber
+    loss is linear above the threshold.
     """
     delta = target.unsqueeze(1).unsqueeze(-2) - z.unsqueeze(-1)  # [S, N, B, Q, T]
     x = delta.abs()
@@ -122,21 +122,21 @@ def quantile_huber(z: Tensor, target: Tensor, threshold: float) -> Tensor:
 
 
 def td3_bc_loss(q: Tensor, action: Tensor, data_action: Tensor, alpha: float) -> Tensor:
-    """-alpha / |E|Q||x Q + (a_pi - a)^2: TD3+BC's actor; q is [S, heads, B, 1]."""
+    """-alpha / |E|Q||x Q + (a_pi - a)^2, TD3+BC's actor loss; q is [S, heads, B, 1]."""
     scale = alpha / per_member_mean(q.detach().abs())
     return -scale * per_member_mean(q) + per_member_mean((action - data_action).square())
 
 
 def expectile_loss(difference: Tensor, expectile: float) -> Tensor:
-    """|expectile - 1(x < 0)| x^2 of x = q - v [S, B, 1]: IQL's value."""
+    """|expectile - 1(x < 0)| x^2 of x = q - v [S, B, 1], IQL's value loss."""
     weight = (expectile - (difference < 0).to(difference.dtype)).abs()
     return per_member_mean(weight * difference.square())
 
 
 def gumbel_loss(difference: Tensor, temperature: float, clip: float) -> Tensor:
-    """(exp(z) - z - 1) / exp(|m|x) of z = min((q - v) / beta, clip) [S, B, 1]: X-QL's value.
+    """(exp(z) - z - 1) / exp(|m|x) of z = min((q - v) / beta, clip) [S, B, 1], X-QL's value loss.
 
-    m is the batch's largest z, at least -1: without it, the exponentials of a batch may overflow.
+    m is the batch's largest z, at least -1; it keeps the exponentials from overflowing.
     """
     z = (difference / temperature).clamp(max=clip)
     m = z.detach().amax(dim=(1, 2), keepdim=True).clamp(min=-1)
@@ -144,9 +144,9 @@ def gumbel_loss(difference: Tensor, temperature: float, clip: float) -> Tensor:
 
 
 def huber(error: Tensor, threshold: float) -> Tensor:
-    """x^2 / 2 up to the threshold d, d (|x| - d / 2) beyond it; error is [S, heads, B, 1].
+    """x^2 / 2 up to the threshold d, d (x - d / 2) above it, x = |error|.
 
-    Summed over heads, mean over the batch.
+    Summed over heads, mean over the batch; error is [S, heads, B, 1].
     """
     x = error.abs()
     loss = torch.where(x <= threshold, 0.5 * x.square(), threshold * (x - 0.5 * threshold))
@@ -154,20 +154,20 @@ def huber(error: Tensor, threshold: float) -> Tensor:
 
 
 def advantage_weight(advantage: Tensor, temperature: float, largest: float) -> Tensor:
-    """min(exp(temperature (q - v)), largest): how much an action of the data is cloned."""
+    """min(exp(temperature (q - v)), largest), the weight of cloning an action."""
     return torch.exp(temperature * advantage).clamp(max=largest)
 
 
 def inverse_tanh(action: Tensor) -> Tensor:
-    """log((1 + a) / (1 - a)) / 2, both kept at 1e-6 or more."""
+    """log((1 + a) / (1 - a)) / 2, with 1 + a and 1 - a at least 1e-6."""
     return 0.5 * torch.log((1 + action).clamp(min=1e-6) / (1 - action).clamp(min=1e-6))
 
 
 def conservative_loss(q_sampled: Tensor, log_density: Tensor, q_data: Tensor) -> Tensor:
-    """log sum_k exp(Q(s, a_k) - log p(a_k)) - Q(s, a): CQL's push, by importance sampling.
+    """log sum_k exp(Q(s, a_k) - log p(a_k)) - Q(s, a), CQL's push by importance sampling.
 
-    q_sampled is [S, heads, N, B, 1], log_density [S, N, B, 1] that of what the N actions were
-    drawn from, q_data [S, heads, B, 1]. Summed over heads, mean over the batch.
+    Summed over heads, mean over the batch. q_sampled [S, heads, N, B, 1] are the values of N
+    actions, log_density [S, N, B, 1] their log p, and q_data [S, heads, B, 1] is Q(s, a).
     """
     soft = torch.logsumexp(q_sampled - log_density.unsqueeze(1), dim=2)
     return (soft - q_data).sum(dim=1).flatten(1).mean(dim=1)

@@ -369,7 +369,7 @@ class MaximumEntropyLearner(Learner):
         self.record(active, temperature=self._alpha().flatten())
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Copy SALE's encoders; the target critics follow with every update instead."""
+        """Copy SALE's encoders; the target critics follow with every update."""
         self.embeddings.copy(active)
 
     def policies(self) -> Tensor:

@@ -1,4 +1,10 @@
-"""SALE and OFENet: learned features. Components that any algorithm can be given."""
+"""SALE and OFENet: learned features that any algorithm can use.
+
+Glossary:
+    f, zs       SALE's encoder of a state, zs = f(s)
+    g, zsa      its encoder of a state and an action, zsa = g(zs, a)
+    zs, zsa     OFENet's features of s and of (s, a): named values, which include s and a
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +20,7 @@ class Sale:
     """The encoder pair zs = f(s), zsa = g(zs, a) as two network descriptions."""
 
     f: Network
-    g: Network  # has the layer "zsa"; perhaps also "reward", which predicts it
+    g: Network  # has the layer "zsa", and with `predicts_reward` the layer "reward"
 
     @classmethod
     def of(
@@ -29,7 +35,7 @@ class Sale:
         zsa_norm: str = "none",
         predicts_reward: bool = False,
     ) -> "Sale":
-        """Three layers each; zsa is as wide as zs unless said otherwise."""
+        """Three layers each; zsa is as wide as zs by default."""
         hidden, zsa = (hidden_dim, hidden_dim), zsa_dim or zs_dim
         f = mlp({"state": state_dim}, ("f1", "f2", "zs"), (*hidden, zs_dim), "elu", zs_norm)
         reads = {"zs": zs_dim, "action": action_dim}
@@ -54,23 +60,23 @@ class Sale:
     def zsa(self, encoder: Mapping[str, Tensor], zs: Tensor, action: Tensor) -> Tensor:
         return values(self.g, encoder, zs=zs, action=action)["zsa"]
 
-    def predicted(
+    def predictions(
         self,
         encoder: Mapping[str, Tensor],
         zs: Tensor,
         action: Tensor,
         statistics: BatchStatistics | None = None,
     ) -> dict[str, Tensor]:
-        """What g predicts of the next step: "zsa", and "reward" where it does."""
+        """The outputs of g: "zsa" and, with `predicts_reward`, "reward"."""
         return values(self.g, encoder, statistics, zs=zs, action=action)
 
 
 @dataclass(frozen=True)
 class OFENet:
-    """Dense blocks: every layer reads all that came before it, batch norm and swish.
+    """Dense blocks: every layer reads all values before it, with batch norm and swish.
 
-    Features are named values: zs is the state and the first block's layers, zsa all of that, the
-    action and the second block's layers. A last linear layer on zsa predicts the next state.
+    zs is the state and the layers of the first block; zsa is zs, the action and the layers of the
+    second block. A last linear layer on zsa predicts the next state.
     """
 
     state_block: Network
@@ -80,7 +86,7 @@ class OFENet:
     def of(
         cls, state_dim: int, action_dim: int, features: int, layers: int, predicted_dim: int
     ) -> "OFENet":
-        """`features` of each block, spread over its layers."""
+        """`features` per block, spread over its layers."""
         width = features // layers
         state_block = _dense({"state": state_dim}, "s", layers, width)
         zs = state_block.widths()
@@ -90,7 +96,7 @@ class OFENet:
 
     @property
     def layout(self) -> Layout:
-        """The state's block comes first: it alone is a prefix of the flat parameters."""
+        """The state's block comes first, so that it alone is a prefix of the flat parameters."""
         return Layout.of(self.state_block, self.action_block)
 
     @property
@@ -109,29 +115,29 @@ class OFENet:
         state: Tensor,
         statistics: BatchStatistics | None = None,
     ) -> dict[str, Tensor]:
-        known = {"state": state, **values(self.state_block, net, statistics, state=state)}
-        return {name: known[name] for name in self.zs_widths}
+        features = {"state": state, **values(self.state_block, net, statistics, state=state)}
+        return {name: features[name] for name in self.zs_widths}
 
     def zsa(
         self, net: Mapping[str, Tensor], zs: Mapping[str, Tensor], action: Tensor
     ) -> dict[str, Tensor]:
-        known = {"action": action, **zs, **values(self.action_block, net, action=action, **zs)}
-        return {name: known[name] for name in self.zsa_widths}
+        features = {"action": action, **zs, **values(self.action_block, net, action=action, **zs)}
+        return {name: features[name] for name in self.zsa_widths}
 
-    def predicted(
+    def next_state(
         self,
         net: Mapping[str, Tensor],
         zs: Mapping[str, Tensor],
         action: Tensor,
         statistics: BatchStatistics | None = None,
     ) -> Tensor:
-        """The next state."""
+        """The predicted next state."""
         return values(self.action_block, net, statistics, action=action, **zs)["next_state"]
 
 
 def _dense(inputs: Mapping[str, int], name: str, layers: int, width: int) -> Network:
-    found: list[Layer] = []
+    block: list[Layer] = []
     for i in range(1, layers + 1):
-        reads = (*inputs, *(layer.output for layer in found))
-        found.append(Layer(f"{name}{i}", reads, width, norm="batch", activation="swish"))
-    return Network(inputs, tuple(found))
+        reads = (*inputs, *(layer.output for layer in block))
+        block.append(Layer(f"{name}{i}", reads, width, norm="batch", activation="swish"))
+    return Network(inputs, tuple(block))

@@ -1,9 +1,10 @@
 """TD3: twin critics, delayed and smoothed deterministic policy (the paper's first baseline).
 
 Glossary:
-    q, y        a critic's value, and the value target it learns
-    x           what the critics read: (s, a); with an encoder [zsa, zs, s, a]
-    zs, zsa     embeddings of an encoder that is part of the critics, where there is one
+    q, y        both critics' values [S, 2, B, 1], and their value target [S, B, 1]
+    x           the critics' inputs: (s, a); with an encoder [zsa, zs, s, a]
+    zs, zsa     f(s) and g(zs, a) of the optional encoder, a part of the critics
+    Q', pi'     the target critics and the target actor
 """
 
 from abc import abstractmethod
@@ -27,11 +28,11 @@ from td7.types import TaskSpec
 
 @dataclass(frozen=True)
 class TD3Config(TwinCriticConfig):
-    """The paper's table "TD3 Hyperparameters", and what its ablations add."""
+    """The paper's table "TD3 Hyperparameters", and the choices of its ablations."""
 
     target_update: str = setting(
         "polyak",
-        "polyak: a little with every actor step; copy: every target_every updates",
+        "polyak: with every actor update; copy: every target_every updates",
         group="TD3",
         choices=("polyak", "copy"),
     )
@@ -39,13 +40,13 @@ class TD3Config(TwinCriticConfig):
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
     encoder: bool = setting(
-        False, "SALE's encoder as a part of the critics, trained with them", group="SALE"
+        False, "SALE's encoder as part of the critics, trained by their loss", group="SALE"
     )
     embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
 
 
 def critic_network(state_dim: int, action_dim: int, config: TD3Config) -> Network:
-    """Two of: (s, a) -> 256 -> 256 -> 1, ReLU; with an encoder they read zsa and zs, too."""
+    """Two critics: (s, a) -> 256 -> 256 -> 1, ReLU; with an encoder [zsa, zs, s, a] -> ..."""
     z, h, activation = config.embedding_dim, config.hidden_dim, config.critic_activation
     embeddings = {"zsa": z, "zs": z} if config.encoder else {}
     inputs = {**embeddings, "state": state_dim, "action": action_dim}
@@ -58,8 +59,8 @@ def actor_network(state_dim: int, action_dim: int, config: TD3Config) -> Network
     return mlp({"state": state_dim}, names, widths, "relu", last_activation="tanh")
 
 
-class DelayedLearner(TwinCriticLearner):
-    """TD3 and TD3+BC but for the actor's loss."""
+class TD3Learner(TwinCriticLearner):
+    """TD3 and TD3+BC without the actor's loss."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class DelayedLearner(TwinCriticLearner):
         self.actor = parameter_group(Layout.of(self.actor_network), 2, *start)
         self.target_critic = self.critic.flat.clone()
         self.target_actor = self.actor.flat.clone()
-        self.critics = {"critic": self.critic}  # all that the critics' loss trains
+        self.critics = {"critic": self.critic}  # the groups that the critics' loss trains
         self.target_critics = {"critic": self.target_critic}
         if c.encoder:
             self.critics["encoder"] = parameter_group(self.sale.layout, 0, *start)
@@ -97,7 +98,7 @@ class DelayedLearner(TwinCriticLearner):
         }
 
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
-        """The critics' step and, every second time, the actor's and the targets'."""
+        """One step of the critics and, every second time, of the actor and the targets."""
         y = self._value_target(batch, noise["target_policy"], turn.active)
         priorities = self._train_critics(batch, y, turn.active)
         if turn.trains_actors:
@@ -105,7 +106,7 @@ class DelayedLearner(TwinCriticLearner):
         return priorities
 
     def _parameters(self, flats: Mapping[str, Tensor]) -> Parameters:
-        """Of all that the critics' loss trains, by name."""
+        """The parameters of all groups that the critics' loss trains, by name."""
         return {
             name: tensor
             for group, flat in flats.items()
@@ -122,7 +123,7 @@ class DelayedLearner(TwinCriticLearner):
 
     @stage
     def _value_target(self, batch: Batch, noise: Tensor, active: Tensor | None) -> Tensor:
-        """y = r + gamma min Q'(s', a'), a' = pi'(s') + clipped noise; the value may be clipped."""
+        """y = r + gamma min Q'(s', a'), a' = pi'(s') + clipped noise; Q' may be clipped."""
         c = self.config
         actor = unflatten(self.actor.layout, self.target_actor)
         next_action = losses.smoothed_action(
@@ -139,20 +140,20 @@ class DelayedLearner(TwinCriticLearner):
 
     @stage
     def _train_critics(self, batch: Batch, y: Tensor, active: Tensor | None) -> Tensor | None:
-        """(y - Q(s, a))^2 of both critics; with LAP its Huber loss, and priorities come back."""
+        """(y - Q(s, a))^2 of both critics; with LAP its Huber loss. Returns LAP's priorities."""
 
         def loss(critics: Parameters) -> tuple[Tensor, Tensor]:
             q = self._q(critics, batch.state, batch.action)
-            return self.critic_loss.loss(q - y.unsqueeze(1)), q
+            return self.critic_loss(q - y.unsqueeze(1)), q
 
         critic_loss, q = descend_together(list(self.critics.values()), loss, active)
         error = q - y.unsqueeze(1)
         self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
-        return self.critic_loss.priority(error)
+        return self.critic_loss.priorities(error)
 
     @stage
     def _train_actor(self, batch: Batch, active: Tensor | None) -> None:
-        """-Q1(s, pi(s)); then every target network takes a step after its network."""
+        """-Q1(s, pi(s)); then the target networks follow."""
         c = self.config
         critics = self._parameters({name: group.flat for name, group in self.critics.items()})
 
@@ -169,15 +170,15 @@ class DelayedLearner(TwinCriticLearner):
 
     @abstractmethod
     def actor_loss(self, q: Tensor, action: Tensor, data_action: Tensor) -> Tensor:
-        """[S], for q [S, 1 or 2, B, 1] of the policy's actions."""
+        """The loss [S] for q [S, 1 or 2, B, 1] of the policy's actions."""
 
     def _targets(self) -> list[tuple[Tensor, Tensor]]:
-        """Each target network and what it follows."""
+        """Pairs of a target network and the network that it follows."""
         critics = [(self.target_critics[name], group.flat) for name, group in self.critics.items()]
         return [*critics, (self.target_actor, self.actor.flat)]
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Hard copies, if they are; and the value clip's bounds, which any target update has."""
+        """Copy the target networks, unless they follow by Polyak; refresh the clipping bounds."""
         if self.config.target_update == "copy":
             for target, source in self._targets():
                 assign(target, source, active)
@@ -187,6 +188,6 @@ class DelayedLearner(TwinCriticLearner):
         return self.actor.flat
 
 
-class TD3(DelayedLearner):
+class TD3(TD3Learner):
     def actor_loss(self, q: Tensor, action: Tensor, data_action: Tensor) -> Tensor:
         return losses.actor_loss(q, action, data_action, 0.0)

@@ -2,8 +2,9 @@
 
 Glossary:
     net         OFENet, trained by its own loss alone
-    zs, zsa     its features of s and of (s, a), the raw s and a among them: named values
-    q, y        a critic's value, and the value target it learns
+    zs, zsa     its features of s and of (s, a), which include the raw s and a: named values
+    q, y        both critics' values [S, 2, B, 1], and their value target [S, B, 1]
+    Q', pi'     the target critics and the target actor
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,11 @@ from td7.networks.optimiser import parameter_group, states
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import Task, TaskSpec
 
-# Layers of each of OFENet's blocks: the paper's table; 6 elsewhere.
+# Layers per block of OFENet: the paper's table; 6 for other tasks.
 LAYERS = {"HalfCheetah": 8, "Hopper": 6, "Walker2d": 6, "Ant": 6, "Humanoid": 8}
 LAYERS_ELSEWHERE = 6
-# Dimensions of the next state that are predicted; elsewhere all. Humanoid's last 84 of 376 are
-# external contact forces (cfrc_ext), which jump with every touch of the ground.
+# Dimensions of the next state that are predicted; all for other tasks. Humanoid's last 84 of 376
+# are external contact forces (cfrc_ext), which jump at every contact with the ground.
 PREDICTED = {"Humanoid-v4": 292}
 
 Features = dict[str, Tensor]  # name: [S, B, width]
@@ -43,14 +44,14 @@ class TD3OFEConfig(TwinCriticConfig):
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
     ofe_features: int = setting(
-        240, "of a state, and as many of a state and action", group="OFE", at_least=1
+        240, "features of s, and as many of (s, a)", group="OFE", at_least=1
     )
     ofe_layers: int = setting(
-        0, "of each block; 0: the paper's for its tasks, 6 for others", group="OFE", at_least=0
+        0, "layers per block; 0: the paper's for its tasks, 6 for others", group="OFE", at_least=0
     )
     ofe_predicted_dims: int = setting(
         0,
-        "of the next state, its first; 0: the paper's 292 for Humanoid-v4, all for others",
+        "first dimensions of s' to predict; 0: the paper's 292 for Humanoid-v4, all for others",
         group="OFE",
         at_least=0,
     )
@@ -62,7 +63,7 @@ class TD3OFEConfig(TwinCriticConfig):
 
 
 def critic_network(zsa: Mapping[str, int], config: TD3OFEConfig) -> Network:
-    """Two of: zsa -> 256 -> 256 -> 1, ReLU."""
+    """Two critics: zsa -> 256 -> 256 -> 1, ReLU."""
     h = config.hidden_dim
     widths = (h, h, 1)
     return mlp(zsa, ("q1", "q2", "value"), widths, config.critic_activation, heads=2)
@@ -120,7 +121,7 @@ class TD3OFE(TwinCriticLearner):
         }
 
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> Tensor | None:
-        """OFENet's step, the critics' and, every second time, the actor's and the targets'."""
+        """One step of OFENet, the critics and, every second time, the actor and the targets."""
         self._train_net(batch, turn.active)
         zs, zsa, y = self._features_and_target(batch, noise["target_policy"], turn.active)
         priorities = self._train_critics(zsa, y, turn.active)
@@ -130,18 +131,17 @@ class TD3OFE(TwinCriticLearner):
 
     @stage
     def _train_net(self, batch: Batch, active: Tensor | None) -> None:
-        """(predicted s' - s')^2; only here are its batch norms in training mode."""
-        target = batch.next_state[..., : self.predicted_dim]
-
-        def loss(net: Parameters) -> tuple[Tensor, BatchStatistics]:
-            statistics: BatchStatistics = {}
-            zs = self.ofe.zs(net, batch.state, statistics)
-            predicted = self.ofe.predicted(net, zs, batch.action, statistics)
-            return losses.per_member_mean((predicted - target).square()), statistics
-
-        ofe_loss, statistics = self.net.descend(loss, active)
+        """(predicted s' - s')^2; batch norms are in training mode only here."""
+        ofe_loss, statistics = self.net.descend(lambda net: self._net_loss(net, batch), active)
         follow(self.net.layout, self.net.flat, statistics, active)
         self.record(active, ofe_loss=ofe_loss)
+
+    def _net_loss(self, net: Parameters, batch: Batch) -> tuple[Tensor, BatchStatistics]:
+        statistics: BatchStatistics = {}
+        zs = self.ofe.zs(net, batch.state, statistics)
+        predicted = self.ofe.next_state(net, zs, batch.action, statistics)
+        target = batch.next_state[..., : self.predicted_dim]
+        return losses.per_member_mean((predicted - target).square()), statistics
 
     @stage
     def _features_and_target(
@@ -149,8 +149,8 @@ class TD3OFE(TwinCriticLearner):
     ) -> tuple[Features, Features, Tensor]:
         """zs, zsa and y = r + gamma min Q'(zsa'), a' = pi'(zs') + clipped noise.
 
-        All by the current net, which reads (s, a) and (s', a') in one go: its many small layers
-        take hardly longer for both than for one.
+        The current net reads (s, a) and (s', a') in one pass: its many small layers take hardly
+        longer for both than for one.
         """
         c, net = self.config, self.net.parameters
         actor = unflatten(self.actor.layout, self.target_actor)
@@ -169,20 +169,20 @@ class TD3OFE(TwinCriticLearner):
 
     @stage
     def _train_critics(self, zsa: Features, y: Tensor, active: Tensor | None) -> Tensor | None:
-        """(y - Q(zsa))^2 of both critics; OFENet does not learn from it."""
+        """(y - Q(zsa))^2 of both critics; it does not train OFENet."""
 
         def loss(critic: Parameters) -> tuple[Tensor, Tensor]:
             q = apply(self.critic_network, critic, **zsa)
-            return self.critic_loss.loss(q - y.unsqueeze(1)), q
+            return self.critic_loss(q - y.unsqueeze(1)), q
 
         critic_loss, q = self.critic.descend(loss, active)
         error = q - y.unsqueeze(1)
         self.record(active, critic_loss=critic_loss, **critic_metrics(q, y, self.clip))
-        return self.critic_loss.priority(error)
+        return self.critic_loss.priorities(error)
 
     @stage
     def _train_actor(self, batch: Batch, zs: Features, active: Tensor | None) -> None:
-        """-Q1(zsa), a = pi(zs), through OFENet; then both targets take a step."""
+        """-Q1(zsa), a = pi(zs), through OFENet; then both target networks follow."""
         c, net, critic = self.config, self.net.parameters, self.critic.parameters
 
         def loss(actor: Parameters) -> tuple[Tensor, Tensor]:
@@ -197,16 +197,16 @@ class TD3OFE(TwinCriticLearner):
         polyak(self.target_actor, self.actor.flat, c.target_rate, active)
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """The value clip's bounds; the target networks take a step with every actor step."""
+        """Refresh the clipping bounds; the target networks follow with every actor update."""
         self.clip.refresh(active)
 
     def policies(self) -> Tensor:
-        """OFENet's block of the state, then the actor."""
+        """OFENet's block of the state, followed by the actor."""
         size = Layout.of(self.ofe.state_block).size
         return torch.cat([self.net.flat[:, :size], self.actor.flat], dim=1)
 
 
 def _halves(features: Features) -> tuple[Features, Features]:
-    """Of a batch of two, [S, 2 B, ...]."""
+    """The features of the first and the second half of a batch [S, 2 B, ...]."""
     pairs = {name: x.chunk(2, dim=1) for name, x in features.items()}
     return {name: x for name, (x, _) in pairs.items()}, {name: x for name, (_, x) in pairs.items()}

@@ -52,7 +52,7 @@ LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class TD7Config(TwinCriticConfig):
-    """The paper's table "TD7 Hyperparameters", and what its studies vary."""
+    """The paper's table "TD7 Hyperparameters", and the choices that its studies vary."""
 
     embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
     critic_inputs: tuple[str, ...] = setting(
@@ -81,7 +81,7 @@ class TD7Config(TwinCriticConfig):
     )
     encoder_training: str = setting(
         "decoupled",
-        "by its own loss, by the critics' loss and its own, or not at all",
+        "the encoder learns from its own loss, jointly with the critics, or not at all",
         group="SALE",
         choices=("decoupled", "end_to_end", "frozen"),
     )
@@ -297,8 +297,8 @@ class TD7(TwinCriticLearner):
     def _joint_step(
         self, batch: Batch, noise: Tensor, x: Features, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
-        """Train critics and encoder end to end; everything that follows reads the encoder."""
-        del x
+        """Train critics and encoder end to end; wait, because what follows reads the encoder."""
+        del x  # empty: the loss computes x
         with self.lanes.beside("critic", *batch, noise, y):
             priorities = self._train_critic_and_encoder(batch, noise, y, active)
         self.lanes.join("critic")
@@ -320,7 +320,7 @@ class TD7(TwinCriticLearner):
 
     @stage
     def _train_encoder(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
-        """(g(f(s), a) - |f(s')|x)^2; the target is the current encoder's."""
+        """(g(f(s), a) - |f(s')|x)^2; the target comes from the current encoder."""
         target = self._learning_target(self, batch, noise)
         encoder_loss, statistics = self.encoder.descend(
             lambda encoder: self._encoder_loss(encoder, batch, target), active
@@ -334,7 +334,7 @@ class TD7(TwinCriticLearner):
         """(zsa - |target|x)^2; with the reward among the targets, plus (g_r(zs, a) - r)^2."""
         statistics: BatchStatistics = {}
         zs = self.sale.zs(encoder, batch.state, statistics)
-        predicted = self.sale.predicted(encoder, zs, batch.action, statistics)
+        predicted = self.sale.predictions(encoder, zs, batch.action, statistics)
         loss = self._zsa_loss(predicted["zsa"], target)
         if "reward" in predicted:
             loss = loss + losses.per_member_mean((predicted["reward"] - batch.reward).square())
@@ -359,7 +359,7 @@ class TD7(TwinCriticLearner):
         encoder = self.encoder.parameters
         next_zs = self.sale.zs(encoder, batch.next_state, {})
         next_action = self._next_x(batch, noise)["action"]
-        return self.sale.predicted(encoder, next_zs, next_action, {})["zsa"]
+        return self.sale.predictions(encoder, next_zs, next_action, {})["zsa"]
 
     # -- the critics' inputs -------------------------------------------------------------------
 
@@ -415,9 +415,9 @@ class TD7(TwinCriticLearner):
         statistics: BatchStatistics = {}
         q = apply(self.critic_network, critic, statistics, **x)
         error = q - y.unsqueeze(1)
-        aux = CriticAux(q, self.critic_loss.priority(error), statistics)
+        aux = CriticAux(q, self.critic_loss.priorities(error), statistics)
         # Detached here: compiled alone, the stage would otherwise prepare gradients of the aux.
-        return self.critic_loss.loss(error), detached(aux)
+        return self.critic_loss(error), detached(aux)
 
     @stage
     def _apply_gradients(
@@ -441,7 +441,7 @@ class TD7(TwinCriticLearner):
             critic_statistics: BatchStatistics = {}
             x = self._x(both, batch.state, batch.action)
             q = apply(self.critic_network, both, critic_statistics, **x)
-            critic_loss = self.critic_loss.loss(q - y.unsqueeze(1))
+            critic_loss = self.critic_loss(q - y.unsqueeze(1))
             aux = JointAux(critic_loss, encoder_loss, q, critic_statistics, encoder_statistics)
             return critic_loss + beta * encoder_loss, aux
 
@@ -450,7 +450,7 @@ class TD7(TwinCriticLearner):
         follow(self.critic.layout, self.critic.flat, aux.critic_statistics, active)
         self.record(active, encoder_loss=aux.encoder_loss)
         self.record(active, critic_loss=aux.critic_loss, **critic_metrics(aux.q, y, self.clip))
-        return self.critic_loss.priority(aux.q - y.unsqueeze(1))
+        return self.critic_loss.priorities(aux.q - y.unsqueeze(1))
 
     # -- the actor -----------------------------------------------------------------------------
 

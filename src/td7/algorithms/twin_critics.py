@@ -1,4 +1,10 @@
-"""Parts of algorithms with twin critics: what all begin with, LAP, value clipping."""
+"""The shared parts of TD3, TD3+OFE and TD7: hyperparameters, LAP's loss, value clipping.
+
+Glossary:
+    q           both critics' values [S, 2, B, 1]
+    y           their value target [S, B, 1]
+    error       q - y [S, 2, B, 1]
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +20,7 @@ from td7.configs import setting
 from td7.networks.masked import assign
 from td7.types import Exploration, TaskSpec
 
-# The actor's Q of both critics' [S, 2, B, 1].
+# The part of q that the actor maximises.
 ACTOR_VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda q: q,
     "first": lambda q: q[:, :1],
@@ -23,7 +29,7 @@ ACTOR_VALUES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class TwinCriticConfig(OnlineConfig):
-    """Hyperparameters of TD3 and of what this family adds to it. Defaults are TD3's."""
+    """The hyperparameters of TD3 and of its extensions here. Defaults are TD3's."""
 
     exploration_noise: float = setting(
         0.1,
@@ -36,21 +42,21 @@ class TwinCriticConfig(OnlineConfig):
     )
     hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
     critic_activation: str = setting(
-        "relu", "in the critics", group="Networks", choices=("elu", "relu")
+        "relu", "activation in the critics", group="Networks", choices=("elu", "relu")
     )
     target_noise: float = setting(
         0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0
     )
     target_noise_clip: float = setting(
-        0.5, "where the target policy's noise is clipped, c", group="TD3", at_least=0
+        0.5, "bound on the target policy's noise, c", group="TD3", at_least=0
     )
-    actor_every: int = setting(2, "updates between two of the actor", group="TD3", at_least=1)
+    actor_every: int = setting(2, "updates between actor updates", group="TD3", at_least=1)
     actor_value: str = setting(
-        "first", "which critics the actor climbs", group="TD3", choices=tuple(ACTOR_VALUES)
+        "first", "critics that the actor maximises", group="TD3", choices=tuple(ACTOR_VALUES)
     )
     replay: str = setting(
         "uniform",
-        "lap: prioritised, with its Huber loss; uniform: with the squared error",
+        "lap: prioritised, with LAP's Huber loss; uniform: with the squared error",
         group="LAP",
         choices=("lap", "uniform"),
     )
@@ -59,28 +65,30 @@ class TwinCriticConfig(OnlineConfig):
     )
     min_priority: float = setting(
         1.0,
-        "smallest |TD error| that counts, and where the Huber loss turns linear",
+        "minimum |TD error| of a priority, and where the Huber loss becomes linear",
         group="LAP",
         above=0,
     )
     value_clipping: bool = setting(
-        False, "value targets stay within the range of those seen", group="Value clipping"
+        False, "clip target values to the range of value targets seen", group="Value clipping"
     )
 
 
 class CriticLoss:
-    """LAP's Huber loss and priorities, or the squared error and none."""
+    """LAP's Huber loss with its priorities, or the squared error without priorities."""
 
     def __init__(self, config: TwinCriticConfig) -> None:
-        c = config
-        self.is_prioritised = c.replay == "lap"
-        self.loss: Callable[[Tensor], Tensor] = losses.squared_error
-        if self.is_prioritised:
-            self.loss = lambda error: losses.lap_huber(error, c.min_priority)
+        self.is_prioritised = config.replay == "lap"
         self._config = config
 
-    def priority(self, error: Tensor) -> Tensor | None:
-        """New priorities [S, B] for errors [S, 2, B, 1]; None: the replay has none."""
+    def __call__(self, error: Tensor) -> Tensor:
+        """The loss [S]."""
+        if self.is_prioritised:
+            return losses.lap_huber(error, self._config.min_priority)
+        return losses.squared_error(error)
+
+    def priorities(self, error: Tensor) -> Tensor | None:
+        """The new priorities [S, B]; None with uniform replay."""
         if not self.is_prioritised:
             return None
         c = self._config
@@ -88,13 +96,18 @@ class CriticLoss:
 
 
 class ValueClip:
-    """The range of value targets seen, and the bounds in use; without them it lets all pass."""
+    """The range of value targets seen, and the clipping bounds in use.
 
-    def __init__(self, members: int, device: torch.device, dtype: torch.dtype, *, on: bool) -> None:
+    Disabled, it still follows the range, but clips nothing.
+    """
+
+    def __init__(
+        self, members: int, device: torch.device, dtype: torch.dtype, *, enabled: bool
+    ) -> None:
         def per_member(value: float) -> Tensor:
             return torch.full((members,), value, device=device, dtype=dtype)
 
-        self.is_on = on
+        self.enabled = enabled
         self.seen_min, self.seen_max = per_member(torch.inf), per_member(-torch.inf)
         self.min, self.max = per_member(0.0), per_member(0.0)
 
@@ -108,7 +121,7 @@ class ValueClip:
 
     def clipped(self, value: Tensor) -> Tensor:
         """clip(V, Q_min, Q_max) of [S, B, 1]."""
-        return losses.clipped_value(value, self.min, self.max) if self.is_on else value
+        return losses.clipped_value(value, self.min, self.max) if self.enabled else value
 
     def follow(self, y: Tensor, active: Tensor | None) -> None:
         """Q_min <- min(Q_min, y), Q_max <- max(Q_max, y)."""
@@ -117,13 +130,13 @@ class ValueClip:
         assign(self.seen_max, self.seen_max.maximum(y.flatten(1).amax(1)), active)
 
     def refresh(self, active: Tensor | None) -> None:
-        """The bounds in use, from what was seen."""
+        """Take the range seen so far as the bounds in use."""
         assign(self.min, self.seen_min, active)
         assign(self.max, self.seen_max, active)
 
 
 def value_metrics(q: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """What a critic step showed, [S] each, of values [S, 2, B, 1] and their target [S, B, 1]."""
+    """The metrics of a critic step, [S] each."""
     return {
         "value": losses.per_member_mean(q),
         "value_target": losses.per_member_mean(y),
@@ -132,12 +145,12 @@ def value_metrics(q: Tensor, y: Tensor) -> dict[str, Tensor]:
 
 
 def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
-    """The same, and the bounds that targets are clipped to."""
+    """The metrics of a critic step and the clipping bounds."""
     return {**value_metrics(q, y), "clip_min": clip.min, "clip_max": clip.max}
 
 
 class TwinCriticLearner(Learner):
-    """TD3, TD3+OFE and TD7 but for their networks."""
+    """TD3, TD3+OFE and TD7 without their networks."""
 
     metrics: ClassVar[tuple[str, ...]] = (
         "critic_loss",
@@ -167,4 +180,4 @@ class TwinCriticLearner(Learner):
         self.actor_value = ACTOR_VALUES[c.actor_value]
         self.critic_loss = CriticLoss(c)
         self.is_prioritised = self.critic_loss.is_prioritised
-        self.clip = ValueClip(len(seeds), device, dtype, on=c.value_clipping)
+        self.clip = ValueClip(len(seeds), device, dtype, enabled=c.value_clipping)

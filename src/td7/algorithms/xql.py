@@ -1,7 +1,7 @@
 """X-QL: IQL's learner with Gumbel regression for values and a Huber loss for critics.
 
 Glossary:
-    q, v        as IQL's: the target critics' value of the data's action, and V(s)
+    q, v        as in IQL: the target critics' value of the data's action, and V(s)
     beta        the temperature of the Gumbel regression, which makes v a soft maximum of q
 
 Sources of values, in full in docs/offline-sources.md: the paper's command, files of X-QL's program.
@@ -18,17 +18,17 @@ from td7.configs import setting
 
 @dataclass(frozen=True)
 class XQLConfig(InSampleConfig):
-    """The authors' version with one set of hyperparameters, as the paper runs it."""
+    """The authors' version with one set of hyperparameters, which the paper runs."""
 
     # the paper's C.3 and mujoco_consistent.sh, `--temp`
     gumbel_temperature: float = setting(
-        2.0, "of the Gumbel regression, beta", group="X-QL", above=0
+        2.0, "temperature of the Gumbel regression, beta", group="X-QL", above=0
     )
     # the same, `--max_clip`
-    gumbel_clip: float = setting(7.0, "largest (q - v) / beta that counts", group="X-QL", above=0)
+    gumbel_clip: float = setting(7.0, "maximum of (q - v) / beta", group="X-QL", above=0)
     # critic.py, `update_q`
     huber_threshold: float = setting(
-        20.0, "where the critics' loss turns linear", group="X-QL", above=0
+        20.0, "|error| from which the critics' loss is linear", group="X-QL", above=0
     )
 
 

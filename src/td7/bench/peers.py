@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
+from td7.engine.compiling import compiled_autograd_unchanged
 from td7.types import Float32, RowLayout, TaskSpec, Transitions
 
 BATCH_SIZE = 256
@@ -176,12 +177,10 @@ def peer(algorithm: str) -> str:
 
 def _import(module: str) -> None:
     """Import a library without its output and without its change to PyTorch's compiler."""
-    from torch._dynamo import config
-
-    before = config.compiled_autograd
-    with redirect_stderr(io.StringIO()):  # they import gym, if present, which warns about its age
+    # They import gym, if present, which warns about its age; d3rlpy turns compiled autograd on
+    # where there is CUDA.
+    with compiled_autograd_unchanged(), redirect_stderr(io.StringIO()):
         import_module(module)
-    config.compiled_autograd = before  # d3rlpy turns it on where there is CUDA
 
 
 def updates(

@@ -94,7 +94,8 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     picture = run.path / "learning_curve.png"
     record = RunRecord.read(run.path)
     task, dataset = record.task, record.dataset
-    title = f"{record.algorithm} on {Path(dataset.source).stem if dataset else task.id}"
+    where = Path(dataset.source).stem if dataset else task.id
+    title = f"{record.algorithm} on {where}"
     unit = "updates" if dataset else "environment steps"
     learning_curve(run.evaluations, title, unit).savefig(picture, dpi=150)
     if quiet:

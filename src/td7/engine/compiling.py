@@ -1,38 +1,47 @@
-"""torch.compile: functions compiled whole, or run as they are where compiling fails."""
+"""torch.compile: functions compiled whole, or run as they are where compiling fails.
 
-from collections.abc import Callable
+The only module that uses private names of PyTorch. It imports them late, since they load all of
+PyTorch's compiler.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from td7.errors import one_line
 
-# Of one function, in one process: every run compiles its own, a few times each.
+# PyTorch counts the compilations of each function, and of all functions, in a process; by default
+# it stops at 8 and 256. Every run compiles each of its functions a few times.
 RECOMPILES = 10_000
 COMPILES = "compiling updates: a minute or two, seconds if it was done before"
 
 
 class Compiler:
-    """PyTorch's. Once it fails, all functions run as they are, and that is told.
+    """Compiles functions. Once PyTorch fails to, it warns, and all functions run as they are.
 
-    A function is compiled whole before any of it runs: what fails to compile has done nothing yet.
+    A function is compiled whole before any of it runs: one that fails to compile has done nothing.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._works = True
-        config = torch._dynamo.config
-        config.recompile_limit = config.accumulated_recompile_limit = RECOMPILES
+        # In force during calls alone, since whatever else the process compiles reads them as well.
+        self._settings = torch._dynamo.config.patch(
+            recompile_limit=RECOMPILES,
+            accumulated_recompile_limit=RECOMPILES,
+            trace_autograd_ops=True,  # `torch.autograd.grad` within a compiled function
+        )
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        compiled = _compiled(function)
+        compiled = compile_whole(function)
 
         def run(*arguments: Any) -> Any:
-            # A function within another is compiled with it.
+            # A function called by a compiled one is compiled with it.
             if self._works and not torch.compiler.is_compiling():
                 try:
-                    # For as long as a call: programs of others are compiled otherwise with it.
-                    with torch._dynamo.config.patch(trace_autograd_ops=True):
+                    with self._settings:
                         return compiled(*arguments)
                 except Exception as error:
                     if not is_compile_error(error):
@@ -43,39 +52,59 @@ class Compiler:
         return run
 
     def give_up(self, error: Exception) -> None:
-        self._warn(f"updates run without compilation, which fails here: {_told(error)}")
+        """Run all functions as they are from now on."""
+        _warn_of(error, self._warn)
         self._works = False
 
 
 def can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
     """Whether PyTorch's compiler works here; it needs a C++ compiler, or Triton for a GPU."""
     try:
-        _compiled(lambda x: 2 * x + 1)(torch.ones(8, device=device))
+        compile_whole(lambda x: 2 * x + 1)(torch.ones(8, device=device))
     except Exception as error:  # whatever a compiler or a missing one raises
-        warn(f"updates run without compilation, which fails here: {_told(error)}")
+        _warn_of(error, warn)
         return False
     return True
 
 
-def is_compile_error(error: Exception) -> bool:
-    from torch._dynamo import exc  # they have no public name
-
-    return isinstance(error, exc.TorchDynamoException | exc.FailOnRecompileLimitHit)
-
-
-def _told(error: Exception) -> str:
-    """Without PyTorch's advice on how to look into it."""
-    return one_line(error).partition(" Set TORCH")[0][:200]
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compile_whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled at its first call without leaving any of it to Python."""
     options: dict[str, Any] = {
-        # Else a GPU times ways to add numbers up, takes the fastest, and rounds as the day is.
+        # Otherwise PyTorch times several reductions on a GPU and takes the fastest, which may
+        # differ between days and so may the rounding.
         "deterministic": True,
-        # An optimiser's step reads the gradients of so many tensors where they are.
+        # An optimiser's step reads the gradients of up to this many tensors where they are.
         "max_pointwise_cat_inputs": 16,
     }
     compiled: Callable[..., Any] = torch.compile(
         function, fullgraph=True, dynamic=False, options=options
     )
     return compiled
+
+
+def is_compile_error(error: Exception) -> bool:
+    """Whether PyTorch's compiler raised it, not the function; these classes are not public."""
+    from torch._dynamo import exc
+
+    return isinstance(error, exc.TorchDynamoException | exc.FailOnRecompileLimitHit)
+
+
+def summary(error: Exception) -> str:
+    """One line, without PyTorch's advice on debugging."""
+    return one_line(error).partition(" Set TORCH")[0][:200]
+
+
+@contextmanager
+def compiled_autograd_unchanged() -> Iterator[None]:
+    """Restore afterwards whether backward passes are compiled: importing d3rlpy changes it."""
+    from torch._dynamo import config
+
+    before = config.compiled_autograd
+    try:
+        yield
+    finally:
+        config.compiled_autograd = before
+
+
+def _warn_of(error: Exception, warn: Callable[[str], None]) -> None:
+    warn(f"updates run without compilation, which fails here: {summary(error)}")

@@ -1,22 +1,20 @@
 """What runs on a CUDA device: side streams as lanes, graphs, copies to the host."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from td7.algorithms.learner import Lanes
+from td7.algorithms.learner import Lanes, Turn
+from td7.engine.compiling import Compiler, is_compile_error, summary
+from td7.engine.runner import HostRunner, Runner, Slot
+from td7.engine.stages import Stages
 from td7.types import AnyFloat
 
-
-class Slot(NamedTuple):
-    """One stacked update."""
-
-    members: Sequence[int]  # who takes part
-    actors: Sequence[int] | None  # whose actor is trained; None: no actor is
+AHEAD = 2  # graphs that may be waiting for the device; with more, new episodes would wait
 
 
 class CudaLanes(Lanes):
@@ -29,7 +27,7 @@ class CudaLanes(Lanes):
     def beside(self, name: str, *reads: Tensor) -> AbstractContextManager[None]:
         stream = self._stream(name)
         stream.wait_stream(torch.cuda.current_stream())
-        for tensor in reads:  # their memory is not to be used again before the lane is done
+        for tensor in reads:  # their memory must not be reused before the lane has read it
             tensor.record_stream(stream)
         self._open.add(name)
         context: AbstractContextManager[None] = torch.cuda.stream(stream)
@@ -69,7 +67,7 @@ class Fetch:
         return bool(self._event.query())  # type: ignore[no-untyped-call]  # PyTorch's
 
     def value(self) -> AnyFloat:
-        """The numbers; waits for them if need be."""
+        """The numbers; waits for them if they have not arrived. Raises what `check` raises."""
         if self._event is not None:
             self._event.synchronize()
         self._check()
@@ -77,23 +75,127 @@ class Fetch:
         return array
 
 
-class Program:
-    """Work on the device as one CUDA graph, and who takes part in it."""
+class MaskedGraph:
+    """A CUDA graph of some slots, with masks of who takes part in each."""
 
     def __init__(self, slots: Sequence[Slot], members: int, device: torch.device) -> None:
-        # Of every slot: who takes part, and whose actor is trained.
+        # Of every slot: who takes part, and whose actors are trained.
         self.masks = torch.zeros(len(slots), 2, members, device=device, dtype=torch.bool)
         self.stores = torch.zeros(members, device=device, dtype=torch.bool)
         self.graph = torch.cuda.CUDAGraph()
-        self._given: list[Slot] | None = None
+        self._slots: list[Slot] | None = None  # that the masks stand for
 
-    def give(self, slots: Sequence[Slot]) -> None:
-        """Who takes part from the next replay on; the copy waits for those before it."""
-        if self._given == slots:
+    def set_masks(self, slots: Sequence[Slot]) -> None:
+        """For the next replays; the device copies the masks after those before."""
+        if self._slots == slots:
             return
         masks = np.zeros(self.masks.shape, np.bool_)
         for mask, slot in zip(masks, slots, strict=True):
             mask[0, slot.members] = True
             mask[1, slot.actors or []] = True
         self.masks.copy_(torch.from_numpy(masks).pin_memory(), non_blocking=True)
-        self._given = list(slots)
+        self._slots = list(slots)
+
+
+Work = Callable[[MaskedGraph, Sequence[Slot]], None]
+
+
+class GraphRunner(Runner):
+    """Replays CUDA graphs, each captured at its first use.
+
+    Once capturing fails, it warns, and the host starts all stages.
+    """
+
+    def __init__(
+        self,
+        host: HostRunner,
+        stages: Stages,
+        compiler: Compiler | None,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._host = host
+        self._stages = stages
+        self._compiler = compiler
+        self._warn = warn
+        self.works = True  # no capture has failed
+        self._graphs: dict[Hashable, MaskedGraph] = {}
+        self._ahead: deque[torch.cuda.Event] = deque()
+
+    def update(self, slots: Sequence[Slot]) -> None:
+        if not slots:
+            return
+        graph = self._graph(self._masked_updates, slots)
+        if graph is None:
+            self._host.update(slots)
+        else:
+            self._replay(graph, slots)
+
+    def step(self, slots: Sequence[Slot]) -> None:
+        graph = self._graph(self._masked_step, slots)
+        if graph is None:
+            self._host.step(slots)
+        else:
+            self._replay(graph, slots)
+
+    def _graph(self, work: Work, slots: Sequence[Slot]) -> MaskedGraph | None:
+        """The graph of this work on such slots; None once capturing has failed."""
+        key = (work.__name__, *(slot.actors is not None for slot in slots))
+        if self.works and key not in self._graphs:
+            graph = self._try_capture(work, slots)
+            if graph is not None:
+                self._graphs[key] = graph
+        return self._graphs.get(key)
+
+    def _try_capture(self, work: Work, slots: Sequence[Slot]) -> MaskedGraph | None:
+        stream = torch.cuda.current_stream()
+        try:
+            return self._capture(work, slots)
+        except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # a capture that fails does not leave its own stream
+            torch.cuda.synchronize()
+            if self._compiler is not None and is_compile_error(error):
+                self._compiler.give_up(error)
+                return self._try_capture(work, slots)  # of functions as they are
+            self._warn(f"updates run without a CUDA graph, which fails here: {summary(error)}")
+        self.works, self._stages.learner.lanes = False, Lanes()
+        self._graphs.clear()
+        return None
+
+    def _capture(self, work: Work, slots: Sequence[Slot]) -> MaskedGraph:
+        """Capturing changes nothing: no member takes part in a slot, and no row is stored."""
+        count = self._stages.count
+        graph = MaskedGraph(slots, len(count), count.device)
+        self._stages.learner.lanes = CudaLanes()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # PyTorch's
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # compiles, and lets libraries set themselves up
+            work(graph, slots)
+            work(graph, slots)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph.graph):
+            work(graph, slots)
+        graph.stores.fill_(True)
+        return graph
+
+    def _replay(self, graph: MaskedGraph, slots: Sequence[Slot]) -> None:
+        if len(self._ahead) >= AHEAD:
+            self._ahead.popleft().synchronize()
+        graph.set_masks(slots)
+        graph.graph.replay()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch's
+        event.record()
+        self._ahead.append(event)
+
+    def _masked_updates(self, graph: MaskedGraph, slots: Sequence[Slot]) -> None:
+        """The masks say who takes part; the slots only say which of them train actors."""
+        for (active, actors), slot in zip(graph.masks, slots, strict=True):
+            self._stages.update(Turn(active, slot.actors is not None, actors))
+        self._stages.learner.lanes.join()
+        self._stages.note_faults()
+
+    def _masked_step(self, graph: MaskedGraph, slots: Sequence[Slot]) -> None:
+        self._stages.store(graph.stores)
+        if slots:
+            self._masked_updates(graph, slots)
+        self._stages.act()

@@ -1,4 +1,4 @@
-"""The random numbers of updates, as data."""
+"""The random numbers of updates, as data: block b of a member is a function of (seed, b)."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,12 @@ NOISE_BLOCK = 250  # updates drawn at once; part of every result, like the strea
 
 
 class Noise:
-    """The random numbers of updates, as data: block b of a member is a function of (seed, b)."""
+    """Every member's current block of random numbers."""
 
     def __init__(
         self, learner: Learner, batch_size: int, seeds: Sequence[int], like: Tensor
     ) -> None:
+        """Normals have the device and type of `like`."""
         self._seeds = seeds
         self._generator = torch.Generator(like.device)
         shape = (len(seeds), NOISE_BLOCK)
@@ -28,7 +29,7 @@ class Noise:
         self._member = torch.arange(len(seeds), device=like.device)
 
     def prepare(self, member: int, count: int) -> None:
-        """Has the member's block ready for its update number `count`."""
+        """Draw the block that holds the member's update number `count`, if it is not there."""
         block = count // NOISE_BLOCK
         if block == self._blocks[member]:
             return
@@ -38,8 +39,12 @@ class Noise:
             normals[member].normal_(generator=self._generator)
         self._blocks[member] = block
 
+    def room(self, count: int) -> int:
+        """How many updates, from number `count` on, the block holds."""
+        return NOISE_BLOCK - count % NOISE_BLOCK
+
     def at(self, counts: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Uniforms [S, B] to sample with and normals [S, ...], of updates number `counts` [S]."""
-        place = counts % NOISE_BLOCK
-        normals = {name: x[self._member, place] for name, x in self.normals.items()}
-        return self.uniforms[self._member, place], normals
+        index = counts % NOISE_BLOCK
+        normals = {name: x[self._member, index] for name, x in self.normals.items()}
+        return self.uniforms[self._member, index], normals

@@ -1,8 +1,8 @@
 """Stacked replay on the learner's device: rows [S, capacity, width], sampled by LAP's priorities.
 
-Priorities are the leaves of a tree of sums: a node is the sum of its children. A sample walks
-from the root down, so its cost hardly grows with the capacity, and sums are float64, so a million
-small priorities are not lost beside a large one.
+Priorities are the leaves of a tree of sums: a node is the sum of its children. A sample walks down
+from the root, so its cost hardly grows with the capacity. Sums are float64, in which a million
+small priorities are not lost next to a large one.
 """
 
 import math
@@ -17,19 +17,19 @@ from td7.algorithms.learner import Batch
 from td7.networks.masked import assign, column
 from td7.types import Float32, RowLayout, aligned
 
-MAPPED = 2  # CUDA's flag: a GPU may use the memory, too
-# Children of a node, powers of two: what is fastest. A CPU pays for every number it adds, a GPU
-# for every level.
+MAPPED = 2  # CUDA's flag for host memory that a GPU may use
+# Children per node: the fastest powers of two. A CPU pays for every number that it adds, a GPU for
+# every level.
 FANS = {"cpu": 4, "cuda": 16}
-# A tree has levels enough for so many rows. Smaller ones have them too: then a run that is
-# extended, and its replay with it, adds the same numbers in the same order.
+# Every tree has at least the levels for this many rows. A run that is extended, and its replay with
+# it, then adds the same numbers in the same order.
 USUAL_ROWS = 1_000_000
 
 
 def required_bytes(
     layout: RowLayout, capacity: int, members: int, *, shared: bool = False
 ) -> tuple[int, int]:
-    """What a replay takes: its float32 rows, and its float64 priorities with their sums."""
+    """Of a replay's float32 rows, and of its float64 priorities with their sums."""
     sums = max(sum(_level_sizes(capacity, fan)) for fan in FANS.values())
     return 4 * (1 if shared else members) * capacity * layout.width, 8 * members * sums
 
@@ -48,15 +48,16 @@ class Replay:
         rows_on_host: bool = False,
         shared: bool = False,
     ) -> None:
-        """`rows_on_host`: rows of a GPU's replay lie in the host's memory, priorities do not.
+        """`rows_on_host`: a GPU's replay keeps its rows, not its priorities, in host memory.
 
-        `shared`: all members have the same rows, kept once, see `fill`; priorities are each one's.
+        `shared`: all members have the same rows, which `fill` stores once; each member has its own
+        priorities.
         """
         self.layout = layout
         self.capacity = capacity
         self.device = device
         self.dtype = dtype  # of batches; rows are float32
-        self.added = [0] * members  # rows ever; a ring's next place is added % capacity
+        self.added = [0] * members  # rows ever; the next index in the ring is added % capacity
         self.is_shared = shared
         shape = (1 if shared else members, capacity, layout.width)
         rows = _on_host(shape) if rows_on_host else torch.zeros(shape, device=device)
@@ -68,24 +69,24 @@ class Replay:
         ]
         self.max_priority = torch.ones(members, device=device, dtype=torch.float64)
         self._sizes = torch.zeros(members, 1, device=device, dtype=torch.int64)
-        self._places = torch.zeros_like(self._sizes)  # where the next row goes
+        self._next = torch.zeros_like(self._sizes)  # the index of the next row
         self._member = torch.arange(members, device=device).unsqueeze(1)  # [S, 1], to index with
 
     @property
     def leaves(self) -> Tensor:
-        """[S, capacity and more]: the rows' priorities; 0 where there is no row."""
+        """The rows' priorities, [S, capacity or more]; 0 where there is no row."""
         return self._levels[0]
 
     def size(self, member: int) -> int:
         return min(self.added[member], self.capacity)
 
     def append(self, member: int, rows: Float32) -> None:
-        """The member's next rows, over its oldest ones once the ring is full."""
+        """Store the member's next rows, over its oldest ones once the ring is full."""
         for start in range(0, len(rows), self.capacity):
             self._append(member, rows[start : start + self.capacity])
 
     def _append(self, member: int, rows: Float32) -> None:
-        source = sent(torch.from_numpy(rows), self.device)
+        source = to_device(torch.from_numpy(rows), self.device)
         begin = self.added[member] % self.capacity
         head = min(len(rows), self.capacity - begin)
         for start, part in ((begin, source[:head]), (0, source[head:])):
@@ -96,7 +97,7 @@ class Replay:
         self._set_added(member, self.added[member] + len(rows))
 
     def fill(self, rows: Float32) -> None:
-        """All `capacity` rows at once, the same for every member."""
+        """Store all `capacity` rows at once, the same for every member."""
         self.rows[0].copy_(torch.from_numpy(rows))
         self.leaves[:, : len(rows)] = self.max_priority.unsqueeze(1)
         for member in range(len(self.added)):
@@ -106,24 +107,24 @@ class Replay:
     def _set_added(self, member: int, added: int) -> None:
         self.added[member] = added
         self._sizes[member] = self.size(member)
-        self._places[member] = added % self.capacity
+        self._next[member] = added % self.capacity
 
     def append_each(self, rows: Tensor, active: Tensor | None) -> None:
-        """One row [S, width] of each active member, by the device alone; see `count_row`."""
+        """Store one row [S, width] of each active member. The host then calls `count_row`."""
         new = rows.unsqueeze(1)
         if active is not None:
-            new = new.where(column(active, new), self.rows[self._member, self._places])
-        self.rows[self._member, self._places] = new
-        self._set_leaves(self._places, self.max_priority.unsqueeze(1), active)
+            new = new.where(column(active, new), self.rows[self._member, self._next])
+        self.rows[self._member, self._next] = new
+        self._set_leaves(self._next, self.max_priority.unsqueeze(1), active)
         assign(self._sizes, (self._sizes + 1).clamp(max=self.capacity), active)
-        assign(self._places, (self._places + 1) % self.capacity, active)
+        assign(self._next, (self._next + 1) % self.capacity, active)
 
     def count_row(self, member: int) -> None:
         """The host's side of `append_each`."""
         self.added[member] += 1
 
     def _sum_range(self, member: int, start: int, stop: int) -> None:
-        """The sums above the leaves [start, stop) of one member, anew."""
+        """Recompute the sums above the leaves [start, stop) of one member."""
         fan = self._fan
         for children, parents in pairwise(self._levels):
             start, stop = start // fan, -(-stop // fan)
@@ -134,14 +135,13 @@ class Replay:
     def sample(self, uniforms: Tensor) -> Tensor:
         """Row indices [S, B] with probability priority / sum, from uniforms [S, B] in [0, 1).
 
-        The inverse of the cumulative distribution: the first row whose cumulative priority
-        exceeds u * sum.
+        A sample is the first row whose cumulative priority exceeds u * sum.
         """
         rest = uniforms.double() * self._levels[-1].sum(dim=1, keepdim=True)
         node = torch.zeros_like(rest, dtype=torch.int64)
         for level in reversed(self._levels):
             blocks = level.view(len(level), -1, self._fan)
-            # A member without rows has nowhere to go; rounding can lead past the last block.
+            # Rounding can lead past the last block, and a member without rows has no block.
             node = node.clamp(max=blocks.shape[1] - 1)
             child, rest = _descend(blocks[self._member, node], rest)
             node = node * self._fan + child
@@ -159,30 +159,30 @@ class Replay:
         return self.layout.split(rows)
 
     def set_priorities(self, indices: Tensor, priorities: Tensor, active: Tensor | None) -> None:
-        """New priorities [S, B] of the active members' rows; of equal rows the last counts."""
+        """New priorities [S, B] of the active members' rows; the last one of equal rows counts."""
         self._set_leaves(indices, _last_of_equals(indices, priorities.double()), active)
         largest = priorities.double().amax(dim=1)
         assign(self.max_priority, torch.maximum(self.max_priority, largest), active)
 
     def _set_leaves(self, indices: Tensor, new: Tensor, active: Tensor | None) -> None:
-        """Leaves [S, n] of the active members, and the sums above them."""
+        """Write leaves [S, n] of the active members, and the sums above them."""
         if active is not None:
             new = new.where(active.unsqueeze(1), self.leaves[self._member, indices])
         self.leaves[self._member, indices] = new
         node = indices
         for children, parents in pairwise(self._levels):
-            # node // fan; compiled, those are slow divisions, all made anew at every level.
+            # node // fan; compiled code would repeat all the slow divisions at every level.
             node = node >> (self._fan.bit_length() - 1)
             sums = children.view(len(children), -1, self._fan)[self._member, node].sum(dim=2)
             parents[self._member, node] = sums
 
-    def told_priorities(self, member: int) -> Tensor:
-        """[2]: the mean of the member's rows, and the largest seen; nobody waits for them."""
+    def priority_metrics(self, member: int) -> Tensor:
+        """The mean priority of the member's rows and the largest seen: [2], on the device."""
         mean = self._levels[-1][member].sum() / self._sizes[member, 0]
         return torch.stack([mean, self.max_priority[member]])
 
     def reset_max_priority(self, active: Tensor | None) -> None:
-        """The largest priority, from the rows stored."""
+        """Set the largest priority to that of the rows stored."""
         assign(self.max_priority, self.leaves.amax(dim=1), active)
 
     def restore(
@@ -193,39 +193,39 @@ class Replay:
         priorities: Tensor,
         max_priority: Tensor,
     ) -> None:
-        """A member as it was: its rows in parts, oldest first, and what went with them."""
+        """Restore a member: its rows in parts, oldest first, and their priorities."""
         row = added
         for part in reversed(parts):
             row -= len(part)
             newest = part[max(0, added - self.capacity - row) :]
-            places = torch.arange(row + len(part) - len(newest), row + len(part)) % self.capacity
-            self.rows[member, places.to(self.device)] = torch.from_numpy(newest).to(self.device)
+            indices = torch.arange(row + len(part) - len(newest), row + len(part)) % self.capacity
+            self.rows[member, indices.to(self.device)] = torch.from_numpy(newest).to(self.device)
         self._set_added(member, added)
         self.leaves[member, : len(priorities)] = priorities.to(self.device)
         self.max_priority[member] = max_priority
         self._sum_range(member, 0, self.leaves.shape[1])
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The host's tensor on its way to the device; the host does not wait for it to get there."""
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy of the host's tensor on the device; the host does not wait for a GPU's."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _on_host(shape: tuple[int, ...]) -> Tensor:
-    """Zeros in pinned host memory, which a GPU reads and writes as if they were its own.
+    """Zeros in pinned host memory, which a GPU reads and writes like its own.
 
-    Only the rows of a batch travel, within the kernels that ask for them: no copy to wait for.
+    Only the rows of a batch travel, within the kernels that read them; no copy is waited for.
     """
-    rows: Tensor = torch.as_tensor(_Shared(torch.zeros(shape)), device="cuda")
+    rows: Tensor = torch.as_tensor(_PinnedMemory(torch.zeros(shape)), device="cuda")
     return rows
 
 
-class _Shared:
-    """Host memory, pinned, in the words by which CUDA libraries pass memory on.
+class _PinnedMemory:
+    """Pinned host memory, in the interface by which CUDA libraries share memory.
 
-    PyTorch would pin a power of two of bytes, up to twice as many as are asked for.
+    PyTorch's own pinning rounds sizes up to a power of two, which may double them.
     """
 
     def __init__(self, host: Tensor) -> None:
@@ -242,7 +242,7 @@ class _Shared:
 
 
 def _level_sizes(capacity: int, fan: int) -> list[int]:
-    """Leaves first; every level is a multiple of `fan` long, the last one block."""
+    """Leaves first. Every level's size is a multiple of `fan`; the last level is one block."""
     usual = math.ceil(math.log(USUAL_ROWS, fan))
     sizes = [aligned(capacity, fan)]
     while sizes[-1] > fan or len(sizes) < usual:
@@ -251,8 +251,8 @@ def _level_sizes(capacity: int, fan: int) -> list[int]:
 
 
 def _descend(children: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-    """The child [S, B] whose span holds `rest`, and what is left of it; children: [S, B, fan]."""
-    if torch.compiler.is_compiling():  # one loop, without the intermediate sums in memory
+    """The child [S, B] whose span contains `rest`, and `rest` within it; children: [S, B, fan]."""
+    if torch.compiler.is_compiling():  # one loop that keeps no cumulative sums in memory
         child = torch.zeros_like(rest, dtype=torch.int64)
         total, below = torch.zeros_like(rest), torch.zeros_like(rest)
         for i in range(children.shape[-1] - 1):
@@ -271,7 +271,7 @@ def _descend(children: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
 def _last_of_equals(indices: Tensor, values: Tensor) -> Tensor:
     """values [S, B], where equal indices all carry the value of the last of them.
 
-    Writing them is then the same whatever order the device writes in.
+    The result of writing them then does not depend on the order in which the device writes.
     """
     equal = indices.unsqueeze(2) == indices.unsqueeze(1)  # [S, B, B]
     positions = torch.arange(indices.shape[1], device=indices.device)

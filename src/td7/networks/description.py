@@ -1,15 +1,31 @@
-"""Networks as data: described once, run by PyTorch for learning and by NumPy for acting.
+"""Networks as data: one description, three interpreters.
 
-A network is a list of layers over named values; each layer is
+PyTorch runs it for learning (`stacked`), NumPy for acting (`numpy_actor`), and `onnx` writes it to
+a file. A network is a list of layers over named values; each layer is
 `output = activation(norm(Linear(concatenated inputs)))`. No torch here: workers import this module.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from td7.types import AnyFloat, aligned
+
+Value = TypeVar("Value")
+
+NORM_EPSILON = 1e-5  # of layer and batch norm: PyTorch's default
+AVG_L1_FLOOR = 1e-8  # the paper's guard of AvgL1Norm
+LOG_STD_BOUNDS = (-20.0, 2.0)  # the paper's, of SAC and TQC
+
+# The parameters of a norm, one number per unit, and their initial values. Gain and shift are
+# trained; mean and variance follow the batches that the network is trained on.
+NORM_PARAMETERS: Mapping[str, Mapping[str, float]] = {
+    "none": {},
+    "avg_l1": {},
+    "layer": {"gain": 1.0, "shift": 0.0},
+    "batch": {"gain": 1.0, "shift": 0.0, "mean": 0.0, "variance": 1.0},
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +37,10 @@ class Layer:
     width: int
     norm: str = "none"
     activation: str = "none"
+
+    def norm_parameters(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Those of the layer's norm by kind, out of a network's."""
+        return {kind: parameters[f"{self.output}.{kind}"] for kind in NORM_PARAMETERS[self.norm]}
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,7 @@ class Network:
         return self.layers[-1].output
 
     def without_unread(self) -> "Network":
-        """The same without inputs that no layer reads."""
+        """The network without inputs that no layer reads."""
         read = {name for layer in self.layers for name in layer.inputs}
         return replace(self, inputs={n: width for n, width in self.inputs.items() if n in read})
 
@@ -44,44 +64,31 @@ class Network:
         return {**self.inputs, **{layer.output: layer.width for layer in self.layers}}
 
     def then(self, other: "Network") -> "Network":
-        """This network followed by one that reads its values: one policy of encoder and actor."""
+        """This network followed by one that reads its values: a policy of encoder and actor."""
         known = self.widths()
-        inputs = {
-            **self.inputs,
-            **{name: width for name, width in other.inputs.items() if name not in known},
-        }
-        return Network(inputs, self.layers + other.layers, self.heads)
+        added = {name: width for name, width in other.inputs.items() if name not in known}
+        return Network({**self.inputs, **added}, self.layers + other.layers, self.heads)
 
 
-# A GPU's matrix units want rows, matrices and members to begin at multiples of these many numbers;
-# without it, products are up to three times slower. What fills the gaps is 0 and stays 0.
+# A GPU's matrix units want rows, and parameters, to begin at multiples of these counts of numbers;
+# otherwise products are up to three times slower. Zeros fill the gaps and stay zeros.
 ROW_ALIGNMENT = 8
 PARAMETER_ALIGNMENT = 64
-
-
-# What a norm keeps of its own, one number a unit, and its first value. Gain and shift are trained;
-# mean and variance follow the batches that the network is trained on.
-NORM_PARAMETERS: Mapping[str, Mapping[str, float]] = {
-    "none": {},
-    "avg_l1": {},
-    "layer": {"gain": 1.0, "shift": 0.0},
-    "batch": {"gain": 1.0, "shift": 0.0, "mean": 0.0, "variance": 1.0},
-}
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A weight [in, out] or a bias [out] of one head.
 
-    A weight is stored output by output, [out, in]: what a GPU's matrix units add up over is then
-    contiguous.
+    A weight is stored output by output, [out, in], so that the numbers that a GPU's matrix units
+    add up are contiguous.
     """
 
     name: str
     shape: tuple[int, ...]
-    fan_in: int  # of a weight's rows, only so many are in use; the others are 0
+    fan_in: int  # of a weight's rows, this many are in use; the others are 0
     offset: int
-    start: float | None = None  # its first value; None: by PyTorch's default for `Linear`
+    start: float | None = None  # the initial value; None: a random one
 
     @property
     def size(self) -> int:
@@ -97,7 +104,7 @@ class Parameter:
         return self.shape[::-1]
 
     def within(self, head: AnyFloat) -> AnyFloat:
-        """The part in use, as a view into all parameters of one head."""
+        """A view of the part in use, into all parameters of one head."""
         whole = head[self.offset : self.offset + self.size].reshape(self.stored_shape).T
         return whole[self.used]
 
@@ -134,9 +141,9 @@ class Layout:
         return cls(tuple(parameters), heads)
 
     def with_parameter(self, name: str, size: int, start: float) -> "Layout":
-        """With one more, that no layer has; its first value is `start`."""
-        more = Parameter(name, (size,), size, self.head_size, start)
-        return replace(self, parameters=(*self.parameters, more))
+        """The layout with a parameter that belongs to no layer; `start` is its initial value."""
+        added = Parameter(name, (size,), size, self.head_size, start)
+        return replace(self, parameters=(*self.parameters, added))
 
     @property
     def head_size(self) -> int:
@@ -159,7 +166,7 @@ def mlp(
     last_activation: str = "none",
     heads: int = 1,
 ) -> Network:
-    """A chain of layers named `outputs`; the last has its own norm and activation."""
+    """A chain of layers named `outputs`; the last one has `last_norm` and `last_activation`."""
     layers = []
     reads = tuple(inputs)
     last = len(outputs) - 1
@@ -188,6 +195,3 @@ def to_json(network: Network) -> dict[str, Any]:
 def from_json(data: Mapping[str, Any]) -> Network:
     layers = tuple(Layer(**{**layer, "inputs": tuple(layer["inputs"])}) for layer in data["layers"])
     return Network(dict(data["inputs"]), layers, data["heads"])
-
-
-LOG_STD_BOUNDS = (-20.0, 2.0)  # the paper's, of SAC and TQC

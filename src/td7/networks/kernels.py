@@ -1,8 +1,8 @@
-"""A GPU kernel of this project's own, where a profile asked for one: a linear layer.
+"""A GPU kernel for a linear layer, the one place where a profile asked for one.
 
 An update is a chain of small products. The libraries' kernels for them fill a GPU's shared memory,
-so that lanes wait for each other, and leave bias and activation to a kernel after them. This one
-does neither.
+so that lanes wait for each other, and leave bias and activation to a second kernel. This one does
+neither.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALLEST = 64  # rows and columns of a tile; for anything smaller the libraries are as good
+SMALLEST = 64  # rows and columns of a tile; for smaller products the libraries are as fast
 
 DEVICES = ("cuda",)
 linear: Any = None  # of x [S, B, n], weight [S, n, w] stored [S, w, n], bias [S, w], activation
@@ -18,26 +18,26 @@ is_loaded = False
 
 
 def load() -> None:
-    """Has `linear` ready where Triton is: it takes seconds, and only compiled code has a use."""
+    """Load `linear` if Triton is installed. It takes seconds, and only compiled code uses it."""
     global linear, is_loaded
     if is_loaded or torch.version.cuda is None:
         return
     try:
         from td7.networks import triton_kernels
-    except Exception:  # whatever a broken Triton raises: the libraries do it, too
+    except Exception:  # whatever a broken Triton raises: the libraries have kernels as well
         return
     linear, is_loaded = triton_kernels.linear, True
 
 
-def suit(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    """Whether `linear` is for these: in compiled code; what is not compiled shows what it does."""
+def is_suitable(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Whether `linear` takes these; only in compiled code, so that eager code is the reference."""
     return (
         is_loaded
         and torch.compiler.is_compiling()
         and x.device.type in DEVICES
         and x.dtype == torch.float32
         and min(x.shape[1], weight.shape[2]) >= SMALLEST
-        and x.shape[1] * max(weight.shape[1:]) < 2**31  # it counts rows in 32 bits
+        and x.shape[1] * max(weight.shape[1:]) < 2**31  # its offsets have 32 bits
         and weight.stride()[1:] == (1, weight.shape[1])
         and bias.stride(1) == 1
     )

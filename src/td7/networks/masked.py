@@ -1,4 +1,4 @@
-"""How one tensor follows another, member by member."""
+"""Writes to tensors [S, ...], for the active members alone."""
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ def column(active: Tensor, like: Tensor) -> Tensor:
 
 
 def assign(target: Tensor, value: Tensor, active: Tensor | None) -> None:
-    """target <- value in place, for the active members only; None means all of them."""
+    """target <- value in place, for the active members only; None stands for all members."""
     if active is None:
         target.copy_(value)
     else:

@@ -1,12 +1,12 @@
-"""A network description as ONNX nodes, the third of its interpreters."""
+"""A network description as ONNX nodes: its third interpreter."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from td7.networks.description import Layer
-from td7.networks.numpy_actor import EPSILON
+from td7.networks.description import AVG_L1_FLOOR, NORM_EPSILON, Layer, Layout, Network
+from td7.networks.numpy_actor import folded_linear, unflatten
 from td7.types import AnyFloat
 
 OPSET = 18  # of 2022; the first in which ReduceMean takes its axes as ReduceSum does
@@ -14,9 +14,11 @@ IR = 9
 
 
 class Graph:
-    """An ONNX graph that grows by a node at a time; values are known by their names."""
+    """An ONNX graph that grows node by node. A value is known by its name."""
 
-    def __init__(self, helper: Any, numpy_helper: Any) -> None:
+    def __init__(self) -> None:
+        from onnx import helper, numpy_helper
+
         self._helper = helper
         self._tensor = numpy_helper.from_array
         self.nodes: list[Any] = []
@@ -28,29 +30,29 @@ class Graph:
         return name
 
     def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """A node's value; `name` is for those that a reader of the file will look for."""
+        """Add a node; return its value's name, which is `name` where readers look for it."""
         name = name or f"{kind.lower()}.{len(self.nodes)}"
         self.nodes.append(self._helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
 
-def _avg_l1(graph: Graph, x: str, own: Mapping[str, AnyFloat]) -> str:
-    del own
+def _avg_l1_norm(graph: Graph, x: str, norm: Mapping[str, AnyFloat]) -> str:
+    del norm
     mean = graph.add("ReduceMean", graph.add("Abs", x), graph.constant([-1], np.int64), keepdims=1)
-    return graph.add("Div", x, graph.add("Max", mean, graph.constant(1e-8)))
+    return graph.add("Div", x, graph.add("Max", mean, graph.constant(AVG_L1_FLOOR)))
 
 
-def _layer(graph: Graph, x: str, own: Mapping[str, AnyFloat]) -> str:
-    gain, shift = graph.constant(own["gain"]), graph.constant(own["shift"])
-    return graph.add("LayerNormalization", x, gain, shift, axis=-1, epsilon=EPSILON)
+def _layer_norm(graph: Graph, x: str, norm: Mapping[str, AnyFloat]) -> str:
+    gain, shift = graph.constant(norm["gain"]), graph.constant(norm["shift"])
+    return graph.add("LayerNormalization", x, gain, shift, axis=-1, epsilon=NORM_EPSILON)
 
 
-# As in `actors`, a row each.
+# The same names as in `numpy_actor`.
 NORMS: dict[str, Callable[[Graph, str, Mapping[str, AnyFloat]], str]] = {
     "none": lambda _, x, __: x,
-    "avg_l1": _avg_l1,
-    "layer": _layer,
-    "batch": lambda _, x, __: x,  # is in weight and bias already: `actors.linear`
+    "avg_l1": _avg_l1_norm,
+    "layer": _layer_norm,
+    "batch": lambda _, x, __: x,  # `folded_linear` has applied it
 }
 ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
     "none": lambda _, x: x,
@@ -61,12 +63,26 @@ ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
 }
 
 
-def needed(layers: tuple[Layer, ...], output: str) -> list[Layer]:
-    """Without what only exploring reads, such as a Gaussian's width."""
-    wanted = {output}
-    found: list[Layer] = []
-    for layer in reversed(layers):
+def add_network(graph: Graph, network: Network, flat: AnyFloat, **inputs: str) -> str:
+    """Add the network with these flat weights to the graph; return its output."""
+    parameters = unflatten(Layout.of(network), flat)
+    values = dict(inputs)
+    for layer in _layers_of_output(network):
+        reads = [values[name] for name in layer.inputs]
+        x = reads[0] if len(reads) == 1 else graph.add("Concat", *reads, axis=-1)
+        weight, bias = map(graph.constant, folded_linear(layer, parameters))
+        x = graph.add("Gemm", x, weight, bias)
+        x = NORMS[layer.norm](graph, x, layer.norm_parameters(parameters))
+        values[layer.output] = ACTIVATIONS[layer.activation](graph, x)
+    return values[network.output]
+
+
+def _layers_of_output(network: Network) -> list[Layer]:
+    """Without layers that exploration alone reads, such as a Gaussian's width."""
+    wanted = {network.output}
+    layers = []
+    for layer in reversed(network.layers):
         if layer.output in wanted:
             wanted.update(layer.inputs)
-            found.insert(0, layer)
-    return found
+            layers.append(layer)
+    return layers[::-1]

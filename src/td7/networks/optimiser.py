@@ -19,7 +19,9 @@ from td7.networks.stacked import (
 )
 from td7.seeding import Stream, generator
 
-# What a loss returns besides its value: a tensor, a NamedTuple or a dictionary of tensors, or None.
+# What a loss returns besides its value: a tensor, a NamedTuple or dictionary of tensors, or None.
+# The compiler evaluates annotations of functions that a stage defines; it only knows plain classes
+# there, not `dict[str, Tensor]` as an aux.
 Aux = TypeVar("Aux")
 Loss = Callable[[Parameters], tuple[Tensor, Aux]]  # the loss of every member, [S], and its aux
 Backward = Callable[[], Parameters]  # the gradients of a loss; call it once
@@ -73,7 +75,7 @@ class ParameterGroup:
         }
 
     def _look_ahead(self, active: Tensor | None) -> None:
-        """The factors that follow from the count: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
+        """Compute the next step's factors: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
         rate = self.learning_rate * self.schedule(self.count)
         count = self.count + 1
         assign(self._step_size, rate / (1 - BETA1**count), active)

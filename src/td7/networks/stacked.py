@@ -1,10 +1,11 @@
-"""PyTorch's side of a network description: stacked parameters, and how a layer is run.
+"""A network description in PyTorch: stacked parameters, and how a layer runs.
 
 Every tensor has a leading member axis [S, ...]: S seeds of one algorithm, side by side.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from td7.networks import kernels
-from td7.networks.description import LOG_STD_BOUNDS, NORM_PARAMETERS, Layout, Network, Parameter
+from td7.networks.description import (
+    AVG_L1_FLOOR,
+    LOG_STD_BOUNDS,
+    NORM_EPSILON,
+    Layer,
+    Layout,
+    Network,
+    Parameter,
+)
 from td7.networks.masked import assign
 from td7.types import Float64
 
@@ -23,24 +32,25 @@ Parameters = dict[str, Tensor]  # name: [S, ...]
 
 def avg_l1_norm(x: Tensor) -> Tensor:
     """AvgL1Norm(x) = x / mean_i |x_i|, guarded by 1e-8."""
-    return x / x.abs().mean(dim=-1, keepdim=True).clamp(min=1e-8)
+    return x / x.abs().mean(dim=-1, keepdim=True).clamp(min=AVG_L1_FLOOR)
 
 
-EPSILON, MOMENTUM = 1e-5, 0.1  # PyTorch's defaults for layer and batch norm
+MOMENTUM = 0.1  # of a batch norm's running mean and variance: PyTorch's default
 
-# A layer's batch norm: its mean and variance over a batch, [S, width] each.
+# The mean and variance over a batch, [S, width] each, by the name of the layer with the batch norm.
 BatchStatistics = dict[str, tuple[Tensor, Tensor]]
 
 
-def _layer_norm(x: Tensor, own: Mapping[str, Tensor]) -> Tensor:
-    """Over the units of each state on its own."""
+def _layer_norm(x: Tensor, norm: Mapping[str, Tensor]) -> Tensor:
+    """Normalise over the units, for each state separately."""
     variance, mean = torch.var_mean(x, dim=-1, keepdim=True, correction=0)
-    return (x - mean) / (variance + EPSILON).sqrt() * own["gain"] + own["shift"]
+    return (x - mean) / (variance + NORM_EPSILON).sqrt() * norm["gain"] + norm["shift"]
 
 
-def _batch_norm(x: Tensor, own: Mapping[str, Tensor]) -> Tensor:
-    """Over the batch, each unit on its own, by the mean and variance that are given."""
-    return (x - own["mean"]) / (own["variance"] + EPSILON).sqrt() * own["gain"] + own["shift"]
+def _batch_norm(x: Tensor, norm: Mapping[str, Tensor]) -> Tensor:
+    """Normalise every unit by its mean and variance over a batch, or over many."""
+    root = (norm["variance"] + NORM_EPSILON).sqrt()
+    return (x - norm["mean"]) / root * norm["gain"] + norm["shift"]
 
 
 NORMS: dict[str, Callable[[Tensor, Mapping[str, Tensor]], Tensor]] = {
@@ -56,8 +66,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": functional.silu,
     "tanh": torch.tanh,
 }
-# Activations that are part of a linear layer: a gradient before one, from the gradient after it and
-# its value.
+# Activations that are part of a linear layer: the gradient before one, from the gradient after it
+# and its value.
 BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "none": lambda gradient, _: gradient,
     "elu": lambda gradient, y: torch.ops.aten.elu_backward(gradient, 1, 1, 1, True, y),
@@ -67,9 +77,9 @@ BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 # The action in training, from all values of a policy's network, noise and a scale.
 EXPLORERS: dict[str, Callable[[Mapping[str, Tensor], Tensor, float], Tensor]] = {
-    "added_noise": lambda known, noise, scale: (known["action"] + scale * noise).clamp(-1.0, 1.0),
-    "squashed_gaussian": lambda known, noise, _: torch.tanh(
-        known["action.linear"] + known["log_std"].clamp(*LOG_STD_BOUNDS).exp() * noise
+    "added_noise": lambda x, noise, scale: (x["action"] + scale * noise).clamp(-1.0, 1.0),
+    "squashed_gaussian": lambda x, noise, _: torch.tanh(
+        x["action.linear"] + x["log_std"].clamp(*LOG_STD_BOUNDS).exp() * noise
     ),
 }
 
@@ -83,7 +93,8 @@ def apply(
 ) -> Tensor:
     """The network's last value; inputs are [S, B, width], outputs [S, B, w] or [S, H, B, w].
 
-    With `statistics`, batch norms are in training mode: they use the batch's own and note them.
+    With `statistics`, batch norms are in training mode: they use the mean and variance of this
+    batch, and add them to `statistics`.
     """
     return values(network, parameters, statistics, **inputs)[network.output]
 
@@ -95,14 +106,14 @@ def values(
     /,
     **inputs: Tensor,
 ) -> dict[str, Tensor]:
-    """Every layer's value, as `apply` gives the last one's.
+    """Every layer's value, in the shape of the last one's that `apply` returns.
 
-    And NAME.linear, before norm and activation, of layers with a norm or another activation than
-    `BACKWARD` has.
+    Also NAME.linear, the value before norm and activation, of layers with a norm or with an
+    activation that `BACKWARD` does not have.
     """
     heads = network.heads
     known = {name: inputs[name] for name in network.inputs}
-    if heads > 1:  # a head is to the layers what a member is
+    if heads > 1:  # layers treat a head as a member
         known = {name: x.repeat_interleave(heads, dim=0) for name, x in known.items()}
     for layer in network.layers:
         weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
@@ -111,27 +122,37 @@ def values(
             known[layer.output] = linear(weight, bias, layer.activation, *reads)
             continue
         x = linear(weight, bias, "none", *reads)
-        own = {
-            kind: parameters[f"{layer.output}.{kind}"].unsqueeze(1)
-            for kind in NORM_PARAMETERS[layer.norm]
-        }
-        if layer.norm == "batch":  # running statistics follow batches, never a gradient
-            own |= {kind: own[kind].detach() for kind in ("mean", "variance")}
-        if layer.norm == "batch" and statistics is not None:
-            variance, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
-            own |= {"mean": mean, "variance": variance}
-            unbiased = variance * (x.shape[1] / max(1, x.shape[1] - 1))
-            statistics[layer.output] = mean.squeeze(1).detach(), unbiased.squeeze(1).detach()
+        norm = _norm_parameters(layer, parameters, x, statistics)
         known[f"{layer.output}.linear"] = x
-        known[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x, own))
+        known[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x, norm))
     outputs = {name: x for name, x in known.items() if name not in network.inputs}
     if heads == 1:
         return outputs
     return {name: x.view(-1, heads, *x.shape[1:]) for name, x in outputs.items()}
 
 
+def _norm_parameters(
+    layer: Layer,
+    parameters: Mapping[str, Tensor],
+    x: Tensor,
+    statistics: BatchStatistics | None,
+) -> dict[str, Tensor]:
+    """What the layer's norm of x [S, B, w] reads, [S, 1, w] each."""
+    norm = {kind: p.unsqueeze(1) for kind, p in layer.norm_parameters(parameters).items()}
+    if layer.norm != "batch":
+        return norm
+    # Running statistics follow batches, never a gradient.
+    norm |= {kind: norm[kind].detach() for kind in ("mean", "variance")}
+    if statistics is not None:
+        variance, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
+        norm |= {"mean": mean, "variance": variance}
+        unbiased = variance * (x.shape[1] / max(1, x.shape[1] - 1))
+        statistics[layer.output] = mean.squeeze(1).detach(), unbiased.squeeze(1).detach()
+    return norm
+
+
 def linear(weight: Tensor, bias: Tensor, activation: str, *inputs: Tensor) -> Tensor:
-    """activation(x W + b), x [S, B, n] the inputs side by side; W is [S, n, w], b [S, w]."""
+    """activation(x W + b), where x [S, B, n] joins the inputs; W is [S, n, w], b [S, w]."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in (weight, bias, *inputs)):
         y: Tensor = _Linear.apply(weight, bias, activation, *inputs)  # type: ignore[no-untyped-call]  # PyTorch's
         return y
@@ -139,17 +160,17 @@ def linear(weight: Tensor, bias: Tensor, activation: str, *inputs: Tensor) -> Te
 
 
 def _linear(weight: Tensor, bias: Tensor, activation: str, x: Tensor) -> Tensor:
-    if kernels.suit(x, weight, bias):
+    if kernels.is_suitable(x, weight, bias):
         y: Tensor = kernels.linear(x, weight, bias, activation)
         return y
     return ACTIVATIONS[activation](_product(x, weight) + bias.unsqueeze(1))
 
 
 class _Linear(torch.autograd.Function):
-    """Of the gradients only those that are asked for; W's lies as W does.
+    """A linear layer that computes only the gradients that are needed, W's stored as W is.
 
-    PyTorch's own would be the transpose of how a weight is stored, and where inputs are joined it
-    makes the gradient of all of them, a twentieth of TD7's products for nothing.
+    PyTorch's would be the transpose of how a weight is stored. Where inputs are joined, PyTorch
+    computes the gradients of all of them, which wastes a twentieth of TD7's products.
     """
 
     @staticmethod
@@ -166,29 +187,28 @@ class _Linear(torch.autograd.Function):
         weight, x, y = ctx.saved_tensors
         of_weight, of_bias, _, *of_inputs = ctx.needs_input_grad
         gradient = BACKWARD[ctx.activation](gradient, y)
-        found: list[Tensor | None] = [None, gradient.sum(dim=1) if of_bias else None, None]
+        gradients: list[Tensor | None] = [None, gradient.sum(dim=1) if of_bias else None, None]
         if of_weight and weight.shape[2] > 1:
-            found[0] = _product(gradient.mT, x).mT
+            gradients[0] = _product(gradient.mT, x).mT
         elif of_weight:
-            found[0] = _product(x.mT, gradient)
+            gradients[0] = _product(x.mT, gradient)
         begin = 0
-        run: list[int] = []  # widths of neighbours that are asked for: they take one product
-        for i, width in enumerate(ctx.widths):
-            if not of_inputs[i]:
-                found.append(None)
-                begin += width
-                continue
-            run.append(width)
-            if not any(of_inputs[i + 1 : i + 2]):
-                end = begin + sum(run)
-                found += torch.split(_product(gradient, weight[:, begin:end].mT), run, dim=-1)
-                begin, run = end, []
-        return tuple(found)
+        parts = zip(of_inputs, ctx.widths, strict=True)
+        for is_needed, neighbours in groupby(parts, key=lambda part: part[0]):
+            widths = [width for _, width in neighbours]
+            end = begin + sum(widths)
+            if is_needed:  # neighbours share one product
+                joined = _product(gradient, weight[:, begin:end].mT)
+                gradients += torch.split(joined, widths, dim=-1)
+            else:
+                gradients += [None] * len(widths)
+            begin = end
+        return tuple(gradients)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a b, [S, m, k] by [S, k, n]."""
-    if a.is_cuda and b.shape[2] == 1:  # fused with what is around it
+    if a.is_cuda and b.shape[2] == 1:  # these can be fused with neighbouring kernels
         return (a * b.mT).sum(dim=-1, keepdim=True)
     if a.is_cuda and a.shape[2] == 1:
         return a * b
@@ -198,17 +218,17 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 def follow(
     layout: Layout, flat: Tensor, statistics: BatchStatistics, active: Tensor | None
 ) -> None:
-    """Running means and variances in flat [S, P] take a step towards a batch's."""
+    """Move the running means and variances in flat [S, P] a step towards a batch's."""
     parameters = unflatten(layout, flat)
     rows = None if active is None else active.repeat_interleave(layout.heads)
-    for layer, found in statistics.items():
-        for kind, value in zip(("mean", "variance"), found, strict=True):
+    for layer, moments in statistics.items():
+        for kind, value in zip(("mean", "variance"), moments, strict=True):
             running = parameters[f"{layer}.{kind}"]
             assign(running, running + MOMENTUM * (value - running), rows)
 
 
 def _joined(parts: Sequence[Tensor], width: int) -> Tensor:
-    """The parts side by side, filled up with 0 to `width`."""
+    """The parts side by side, padded with zeros to `width`."""
     missing = width - sum(part.shape[-1] for part in parts)
     if missing:
         parts = [*parts, parts[0].new_zeros(*parts[0].shape[:-1], missing)]
@@ -219,7 +239,7 @@ def unflatten(layout: Layout, flat: Tensor) -> Parameters:
     """Named views [S * H, ...] into flat rows [S, P]."""
     rows = flat.view(-1, layout.head_size)
     return {
-        p.name: _turned(rows[:, p.offset : p.offset + p.size].view(len(rows), *p.stored_shape))
+        p.name: _transposed(rows[:, p.offset : p.offset + p.size].view(len(rows), *p.stored_shape))
         for p in layout.parameters
     }
 
@@ -230,28 +250,28 @@ def flatten(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
 
 
 def flattened_heads(layout: Layout, parameters: Mapping[str, Tensor]) -> Tensor:
-    """The same by heads: [S * H, P / H]."""
+    """The inverse of `unflatten`, as a new tensor by heads: [S * H, P / H]."""
     ends = [p.offset for p in layout.parameters[1:]] + [layout.head_size]
     return torch.cat(
         [
-            functional.pad(_turned(parameters[p.name]).flatten(1), (0, end - p.offset - p.size))
+            functional.pad(_transposed(parameters[p.name]).flatten(1), (0, end - p.offset - p.size))
             for p, end in zip(layout.parameters, ends, strict=True)
         ],
         dim=1,
     )
 
 
-def _turned(parameter: Tensor) -> Tensor:
-    """A weight between [S, in, out] and, as it is stored, [S, out, in]; a bias as it is."""
+def _transposed(parameter: Tensor) -> Tensor:
+    """A weight [S, in, out] as stored, [S, out, in], and the other way; a bias as it is."""
     return parameter.transpose(1, -1)
 
 
-# A parameter's first value, of one member and head: [its shape], from a random generator.
+# The initial value of a parameter of one member and head: [its shape], from a random generator.
 Start = Callable[[Parameter, np.random.Generator, tuple[int, ...]], Float64]
 
 
 def default_start(p: Parameter, random: np.random.Generator, shape: tuple[int, ...]) -> Float64:
-    """PyTorch's for `Linear`: uniform in (-1/sqrt(fan_in), 1/sqrt(fan_in))."""
+    """PyTorch's default for `Linear`: uniform in (-1/sqrt(fan_in), 1/sqrt(fan_in))."""
     return random.uniform(-(p.fan_in**-0.5), p.fan_in**-0.5, shape)
 
 
@@ -260,17 +280,16 @@ def orthogonal_start(p: Parameter, random: np.random.Generator, shape: tuple[int
     del p
     if len(shape) == 1:
         return np.zeros(shape)
-    drawn = random.standard_normal((max(shape), min(shape)))
-    q, r = np.linalg.qr(drawn)
-    q = q * np.sign(np.diag(r))  # else not every orthogonal matrix would be as likely
-    found: Float64 = math.sqrt(2) * (q if shape == q.shape else q.T)
-    return found
+    q, r = np.linalg.qr(random.standard_normal((max(shape), min(shape))))
+    q = q * np.sign(np.diag(r))  # otherwise not all orthogonal matrices are equally likely
+    weight: Float64 = math.sqrt(2) * (q if shape == q.shape else q.T)
+    return weight
 
 
 def initial(
     layout: Layout, generators: Sequence[np.random.Generator], start: Start = default_start
 ) -> Float64:
-    """[S, P], each member from its own generator; what fills gaps is 0."""
+    """Initial flat parameters [S, P], each member's from its own generator; gaps are 0."""
     flat = np.zeros((len(generators), layout.heads, layout.head_size))
     for member, random in zip(flat, generators, strict=True):
         for head in member:

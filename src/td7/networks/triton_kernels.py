@@ -1,11 +1,11 @@
-"""A linear layer as one kernel, in Triton; `kernels.load` imports this where it is of use."""
+"""A linear layer as one Triton kernel; `kernels.load` imports this module if Triton is there."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-LARGE = 1 << 22  # numbers in a result, from which on larger tiles, which read less, fill the GPU
+LARGE = 1 << 22  # numbers in a result; from here on larger tiles, which read less, fill the GPU
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # Triton's

@@ -24,27 +24,7 @@ _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
 def make(task: Task, *, render: bool = False) -> Environment:
     """Return a new environment; with `render`, one that draws frames."""
     spec = _registered(task)
-    # Gymnasium's checker costs time at every step; Environment checks what matters.
-    options: dict[str, Any] = {"disable_env_checker": True, **task.kwargs}
-    if render:
-        options["render_mode"] = "rgb_array"
-    try:
-        with warnings.catch_warnings():
-            if render:  # Gymnasium warns of a task that draws no frames; an error follows below
-                warnings.simplefilter("ignore")
-            # With the spec instead of the id, Gymnasium does not warn that v4 has a successor.
-            env = gymnasium.make(spec, **options)
-    except _NOT_INSTALLED as error:
-        message = f"task {task.id!r} needs a package that is not installed: {one_line(error)}"
-        raise InputError(message) from error
-    # A task's constructor is foreign code: it may raise anything, and even exit.
-    except (Exception, SystemExit) as error:
-        if render:
-            make(task).close()  # raises if the task cannot be made at all
-            raise InputError(f"task {task.id!r} draws no frames: {_describe(error)}") from error
-        arguments = f" with {one_line(task.kwargs)}" if task.kwargs else ""
-        message = f"task {task.id!r} cannot be made{arguments}: {_describe(error)}"
-        raise InputError(message) from error
+    env = _make_with_gymnasium(task, spec, render=render)
     try:
         # A task may also ignore the render mode.
         if render and not (_draws(env) and env.render_mode == "rgb_array"):
@@ -58,11 +38,32 @@ def make(task: Task, *, render: bool = False) -> Environment:
         raise
 
 
-def _draw_without_screen() -> None:
-    """Without a screen, let MuJoCo draw with EGL, or with OSMesa if only that is installed.
+def _make_with_gymnasium(task: Task, spec: EnvSpec, *, render: bool) -> gymnasium.Env[Any, Any]:
+    # Gymnasium's checker costs time at every step; Environment checks what matters.
+    options: dict[str, Any] = {"disable_env_checker": True, **task.kwargs}
+    if render:
+        options["render_mode"] = "rgb_array"
+    try:
+        with warnings.catch_warnings():
+            if render:  # Gymnasium warns of a task that draws no frames; `make` raises for it
+                warnings.simplefilter("ignore")
+            # With the spec instead of the id, Gymnasium does not warn that v4 has a successor.
+            return gymnasium.make(spec, **options)
+    except _NOT_INSTALLED as error:
+        message = f"task {task.id!r} needs a package that is not installed: {one_line(error)}"
+        raise InputError(message) from error
+    # A task's constructor is foreign code: it may raise anything, and even exit.
+    except (Exception, SystemExit) as error:
+        if render:
+            make(task).close()  # raises if the task cannot be made at all
+            raise InputError(f"task {task.id!r} draws no frames: {_describe(error)}") from error
+        arguments = f" with {one_line(task.kwargs)}" if task.kwargs else ""
+        message = f"task {task.id!r} cannot be made{arguments}: {_describe(error)}"
+        raise InputError(message) from error
 
-    Its default needs a screen.
-    """
+
+def _draw_without_screen() -> None:
+    """Without a screen, let MuJoCo draw with EGL, or with OSMesa if only that is installed."""
     is_chosen = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
     if sys.platform == "linux" and not is_chosen:
         only_osmesa = find_library("OSMesa") and not find_library("EGL")
@@ -182,5 +183,6 @@ def register_in_worker(task: Task, script: Script) -> None:
     if script.entry is not None:
         gymnasium.registry[script.entry.id] = script.entry
     elif script.path is not None and (script.must_run or not is_registered):
+        # As multiprocessing does it: `if __name__ == "__main__"` is false in there.
         with suppress(StopScriptImport), script_import():
             runpy.run_path(script.path, run_name="__mp_main__")

@@ -216,8 +216,8 @@ class SharedBuffers:
 
     def __init__(self, members: int, dtype: np.dtype[np.void], processes: int) -> None:
         self._dtype = dtype
-        self._members = RawArray(c_byte, members * dtype.itemsize)
-        self._mailboxes = RawArray(c_byte, processes * MAILBOX.itemsize)
+        self._members: Any = RawArray(c_byte, members * dtype.itemsize)
+        self._mailboxes: Any = RawArray(c_byte, processes * MAILBOX.itemsize)
 
     def members(self) -> NDArray[np.void]:
         """[members], of `member_dtype`."""

@@ -14,9 +14,7 @@ import numpy as np
 from td7 import __version__
 from td7.errors import InputError, RunError, unknown
 from td7.files import write, writing_to
-from td7.networks.description import NORM_PARAMETERS, Layout
-from td7.networks.numpy_actor import linear, unflatten
-from td7.networks.onnx import ACTIVATIONS, IR, NORMS, OPSET, Graph, needed
+from td7.networks.onnx import IR, OPSET, Graph, add_network
 from td7.rollouts.environment import ActionMap
 from td7.runs.policies import Policy, load, policy_folder
 from td7.types import AnyPath
@@ -57,14 +55,15 @@ def write_onnx(policy: Policy, path: Path, metadata: Mapping[str, str]) -> None:
     """
     try:
         import onnx
-        from onnx import helper, numpy_helper
+        from onnx import helper
         from onnx.reference import ReferenceEvaluator
     except ImportError:
         raise InputError("ONNX files need the onnx package: pip install 'td7[onnx]'") from None
     spec = policy.spec
-    graph = Graph(helper, numpy_helper)
+    graph = Graph()
     state = graph.add("Flatten", "observation", axis=1, name="state")
-    action = _task_action(graph, policy, _network(graph, policy, state))
+    unit_action = add_network(graph, policy.network, policy.flat, state=state)
+    action = _task_action(graph, policy, unit_action)
     kind = helper.np_dtype_to_tensor_dtype(policy.action_dtype)
     shape = graph.constant([-1, *spec.action_shape], np.int64)
     graph.add("Reshape", graph.add("Cast", action, to=kind), shape, name="action")
@@ -84,22 +83,6 @@ def write_onnx(policy: Policy, path: Path, metadata: Mapping[str, str]) -> None:
     _compare(policy, ReferenceEvaluator(model))
     with writing_to(path):
         write(path, model.SerializeToString())
-
-
-def _network(graph: Graph, policy: Policy, state: str) -> str:
-    """The action in [-1, 1]: the layers that lead to it."""
-    network = policy.network
-    weights = unflatten(Layout.of(network), policy.flat)
-    values = {"state": state}
-    for layer in needed(network.layers, network.output):
-        inputs = [values[name] for name in layer.inputs]
-        x = inputs[0] if len(inputs) == 1 else graph.add("Concat", *inputs, axis=-1)
-        weight, bias = (graph.constant(number) for number in linear(weights, layer))
-        x = graph.add("Gemm", x, weight, bias)
-        own = {kind: weights[f"{layer.output}.{kind}"] for kind in NORM_PARAMETERS[layer.norm]}
-        x = NORMS[layer.norm](graph, x, own)
-        values[layer.output] = ACTIVATIONS[layer.activation](graph, x)
-    return values[network.output]
 
 
 def _task_action(graph: Graph, policy: Policy, action: str) -> str:

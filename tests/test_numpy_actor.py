@@ -1,4 +1,4 @@
-"""The NumPy actor that plays is the PyTorch network that learns."""
+"""The NumPy actor computes what the PyTorch network computes, from the same flat weights."""
 
 import dataclasses
 import json
@@ -35,18 +35,18 @@ def learner(name: str, dtype: torch.dtype) -> Learner:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_numpy_acts_as_pytorch(name: str, dtype: torch.dtype) -> None:
-    """For one state and for many, of every algorithm's policy."""
-    made = learner(name, dtype)
-    layout = Layout.of(made.policy_network)
-    flat = made.policies()
+    """For one state and for many, with the policy of every algorithm."""
+    members = learner(name, dtype)
+    layout = Layout.of(members.policy_network)
+    flat = members.policies()
     states = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
     expected = networks.apply(
-        made.policy_network, networks.unflatten(layout, flat), state=states
+        members.policy_network, networks.unflatten(layout, flat), state=states
     ).numpy()
     assert expected.shape == (2, 7, 2)
     assert np.abs(expected).max() <= 1
     for m in range(2):
-        actor = Actor(made.policy_network, flat[m].numpy())
+        actor = Actor(members.policy_network, flat[m].numpy())
         many = actor(states[m].numpy())
         assert many.dtype == expected.dtype
         assert_allclose(many, expected[m], rtol=0, atol=TOLERANCE[dtype])
@@ -56,7 +56,7 @@ def test_numpy_acts_as_pytorch(name: str, dtype: torch.dtype) -> None:
 
 
 def test_the_policy_is_the_fixed_encoders_f_and_the_actor() -> None:
-    """After training, when the encoder has moved on from the fixed one."""
+    """After training, when the encoder differs from the fixed one."""
     td7 = TD7(TD7Config(**SMALL), TASK, [0, 1], CPU, torch.float64)
     random = torch.Generator().manual_seed(0)
     batch = Batch(*(torch.randn(2, 32, n, generator=random).double() for n in (5, 2, 5, 1, 1)))
@@ -72,7 +72,7 @@ def test_the_policy_is_the_fixed_encoders_f_and_the_actor() -> None:
     assert not torch.equal(td7.fixed_encoder, td7.encoder.flat)
     assert not torch.equal(td7.fixed_encoder, td7.target_fixed_encoder)
 
-    # And that is what acts: pi(f(s), s) from the parts.
+    # The actor computes pi(f(s), s) as the parts do.
     fixed = networks.unflatten(td7.sale.layout, td7.fixed_encoder)
     zs = td7.sale.zs(fixed, batch.state)
     pi = networks.apply(td7.actor_network, td7.actor.parameters, state=batch.state, zs=zs)
@@ -84,7 +84,7 @@ def test_the_policy_is_the_fixed_encoders_f_and_the_actor() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("table", ["NORMS", "ACTIVATIONS"])
 def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) -> None:
-    """The same names and numbers, and no warning at the ends of what a float holds."""
+    """The same names and numbers, and no warning for the largest and smallest floats."""
     random = np.random.default_rng(0).standard_normal((50, 8)).astype(dtype)
     extreme = np.array(
         [
@@ -101,29 +101,29 @@ def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) ->
     rtol = 1e-5 if dtype is np.float32 else 1e-12
     in_numpy, in_torch = getattr(numpy_actor, table), getattr(networks, table)
     assert in_numpy.keys() == in_torch.keys()
-    own = {
+    norm_parameters = {
         "gain": np.linspace(0.5, 1.5, 8, dtype=dtype),
         "shift": np.linspace(-1.0, 1.0, 8, dtype=dtype),
         "mean": np.linspace(-0.3, 0.3, 8, dtype=dtype),
         "variance": np.linspace(0.1, 2.0, 8, dtype=dtype),
     }
-    of_torch = {name: torch.from_numpy(x) for name, x in own.items()}
+    in_tensors = {name: torch.from_numpy(x) for name, x in norm_parameters.items()}
     for name in in_torch:
         for x in (random, extreme):
-            if name == "batch":  # is in the weights
+            if name == "batch":  # folded into the weights
                 continue
-            more = (table == "NORMS") * ((own, of_torch),)
-            # Squares of more are not float32's.
-            given = x.clip(-1e15, 1e15) if name == "layer" else x
-            result = in_numpy[name](given, *(a for a, _ in more))
-            expected = in_torch[name](torch.from_numpy(given), *(b for _, b in more))
+            own = (table == "NORMS") * ((norm_parameters, in_tensors),)
+            # Squares of larger numbers overflow in float32.
+            clipped = x.clip(-1e15, 1e15) if name == "layer" else x
+            result = in_numpy[name](clipped, *(a for a, _ in own))
+            expected = in_torch[name](torch.from_numpy(clipped), *(b for _, b in own))
             assert result.dtype == dtype, name
             assert_allclose(result, expected, rtol=rtol, atol=rtol / 20, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_batch_norm_is_in_the_weights(dtype: type[np.floating]) -> None:
-    """With a mean and variance far from those it begins with."""
+def test_a_batch_norm_is_folded_into_the_weights(dtype: type[np.floating]) -> None:
+    """With a mean and variance far from the initial ones."""
     layers = (
         Layer("h", ("state",), 6, norm="batch", activation="swish"),
         Layer("action", ("h", "state"), 2, norm="batch", activation="tanh"),
@@ -138,13 +138,13 @@ def test_a_batch_norm_is_in_the_weights(dtype: type[np.floating]) -> None:
     states = random.standard_normal((7, 5)).astype(dtype)
     weights = networks.unflatten(layout, torch.from_numpy(flat))
     expected = networks.apply(network, weights, state=torch.from_numpy(states).unsqueeze(0))
-    found = Actor(network, flat[0])(states)
-    assert found.dtype == dtype
-    assert_allclose(found, expected[0], rtol=1e-5 if dtype is np.float32 else 1e-12)
+    actions = Actor(network, flat[0])(states)
+    assert actions.dtype == dtype
+    assert_allclose(actions, expected[0], rtol=1e-5 if dtype is np.float32 else 1e-12)
 
 
-def test_flat_weights_there_and_back() -> None:
-    """Both sides cut the same flat vector at the same places."""
+def test_flattening_inverts_unflattening() -> None:
+    """NumPy and PyTorch split the same flat vector in the same way."""
     td7 = TD7(TD7Config(**SMALL), TASK, [0, 1], CPU, torch.float64)
     for network in (td7.policy_network, td7.critic_network):
         layout = Layout.of(network)
@@ -166,7 +166,7 @@ def test_flat_weights_there_and_back() -> None:
 def test_a_layout_by_hand() -> None:
     """Weights before biases, layer by layer, one head after the other.
 
-    What a weight reads is filled up to a multiple of 8, a parameter's place to one of 64.
+    The rows of a weight are padded to a multiple of 8, the size of a parameter to one of 64.
     """
     network = Network({"x": 2, "y": 1}, (Layer("h", ("x", "y"), 4), Layer("out", ("h", "x"), 1)))
     twins = dataclasses.replace(network, heads=2)

@@ -1,0 +1,261 @@
+"""Compiled updates are the eager ones, to rounding; where compiling fails, updates are eager."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+
+import td7
+from engines import (
+    LAYOUT,
+    READS_THE_TRAINED_ENCODER,
+    SMALL,
+    TASK,
+    build,
+    check_close,
+    check_time_steps,
+    fails,
+    run,
+    tensors,
+)
+from td7.algorithms.td7 import TD7, TD7Config
+from td7.engine.compiling import RECOMPILES, Compiler
+from td7.engine.engine import Engine
+from td7.engine.replay import Replay
+from td7.engine.runner import HostRunner
+from td7.engine.stages import Stages
+from td7.networks import kernels
+from td7.networks import stacked as networks
+
+
+@pytest.fixture(
+    params=[
+        "traced",
+        pytest.param("generated", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ]
+)
+def compiler(request: pytest.FixtureRequest) -> None:
+    """PyTorch's compiler: all of it, or up to the graph, since generating code takes minutes."""
+    torch.compiler.reset()
+    if request.param == "traced":
+        request.getfixturevalue("traced")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_is_eager() -> None:
+    """All members at once, then members with different counts and phases, then time steps.
+
+    Most of this test is compiling: hence one engine does everything.
+    """
+    compiled, eager = build("compiled", "cpu"), build("eager", "cpu")
+    for wanted in ((22, 22, 22), (3, 0, 5), (4, 9, 1)):
+        run(compiled, wanted)
+        run(eager, wanted)
+    check_close(compiled, eager, 1e-10)
+    check_time_steps(compiled, eager)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_compiling_is_announced_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stages, "compile", lambda *_: None)  # which takes long
+    messages: list[str] = []
+    engine = build(mode, "cpu", say=messages.append)
+    rows, states, noise = (np.zeros((3, n), np.float32) for n in (LAYOUT.width, 5, 2))
+    engine.step(rows, states, noise, [])
+    assert messages == []  # none before the first update
+    run(engine, [3, 3, 3])
+    assert len(messages) == (mode == "compiled")
+
+
+def test_without_a_compiler_updates_are_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no\ncompiler found")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    messages: list[str] = []
+    learner = TD7(TD7Config(), TASK, [0], torch.device("cpu"), torch.float32)
+    replay = Replay(LAYOUT, 10, 1, torch.device("cpu"), torch.float32)
+    engine = Engine(learner, replay, 256, [0], "compiled", warn=messages.append)
+    replay.append(0, np.ones((5, LAYOUT.width), np.float32))
+    engine.advance([1])
+    assert messages == ["updates run without compilation, which fails here: no compiler found"]
+
+
+def compiler_that(does: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiler that compiles small functions, as the one that it is tried with; else `does`."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        return graph if len(graph.graph.nodes) < 10 else does(graph, inputs)
+
+    return partial(torch.compile, fullgraph=True, dynamic=False, backend=backend)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_updates_that_do_not_compile_are_eager(
+    monkeypatch: pytest.MonkeyPatch, staged: bool
+) -> None:
+    """From the very first update, bit for bit, also in stages as on a GPU; it warns once."""
+    torch.compiler.reset()
+    monkeypatch.setattr("td7.engine.compiling.compile_whole", compiler_that(fails))
+    messages: list[str] = []
+    compiled = build("eager" if staged else "compiled", "cpu", warn=messages.append)
+    if staged:
+        compiled.learner.wrap_stages(Compiler(messages.append))
+    eager = build("eager", "cpu")
+    for engine in (compiled, eager):
+        run(engine, (23, 7, 2))
+    expected = tensors(eager)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors(compiled).items())
+    (line,) = messages
+    assert line.startswith("updates run without compilation, which fails here: ")
+    assert "RuntimeError: too long" in line
+
+
+def test_updates_whose_backward_pass_does_not_compile_are_eager(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In stages it is compiled after half of an update: hence a first update of no member."""
+    torch.compiler.reset()
+    backend = aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=fails)
+    trace = partial(torch.compile, fullgraph=True, dynamic=False, backend=backend)
+    monkeypatch.setattr("td7.engine.compiling.compile_whole", trace)
+    messages: list[str] = []
+    staged, eager = build("eager", "cpu"), build("eager", "cpu")
+    compiler = Compiler(messages.append)
+    staged.learner.wrap_stages(compiler)
+    assert isinstance(staged._runner, HostRunner)
+    staged._runner._rehearses_with = compiler
+    for engine in (staged, eager):
+        run(engine, (23, 7, 2))
+    expected = tensors(eager)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors(staged).items())
+    assert messages == ["updates run without compilation, which fails here: too long"]
+
+
+def test_a_function_that_fails_when_it_runs_does_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have done half of its work."""
+    torch.compiler.reset()
+    monkeypatch.setattr("td7.engine.compiling.compile_whole", compiler_that(lambda *_: fails))
+    with pytest.raises(RuntimeError, match=r"^too\nlong$"):
+        run(build("compiled", "cpu"), (1, 1, 1))
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("compiles", [True, False])
+def test_settings_of_other_compiled_programs_stay(
+    compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits, and `trace_autograd_ops`, which disables a compiled `backward` of other code."""
+
+    def settings() -> tuple[int, int, bool]:
+        config = torch._dynamo.config
+        limits = config.recompile_limit, config.accumulated_recompile_limit
+        return (*limits, config.trace_autograd_ops)
+
+    during = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        del inputs
+        during.append(settings())
+        return graph if compiles else fails()
+
+    trace = partial(torch.compile, fullgraph=True, backend=backend)
+    monkeypatch.setattr("td7.engine.compiling.compile_whole", trace)
+    torch.compiler.reset()
+    before = settings()
+    messages: list[str] = []
+    assert Compiler(messages.append)(lambda x: x + 1)(torch.zeros(())) == 1
+    assert during == [(RECOMPILES, RECOMPILES, True)]
+    assert settings() == before == (8, 256, False)
+    assert len(messages) == (not compiles)
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_process_may_compile_for_many_runs() -> None:
+    class Adding:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def add(self, x: Tensor) -> Tensor:
+            return x + self.number
+
+    compiler = Compiler(pytest.fail)
+    sums = [compiler(Adding(n).add)(torch.zeros(())) for n in range(20)]
+    assert sums == list(range(20))
+
+
+def test_a_resumed_step_acts_as_the_step_before_it_would_have() -> None:
+    """To the last bit: a resumed run takes its first actions from `act`."""
+    torch.compiler.reset()
+    config = replace(SMALL, hidden_dim=64, embedding_dim=64)
+    engine = build("compiled", "cpu", torch.float32, config=config)
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        rows, states, noise = (
+            random.standard_normal((3, n)).astype(np.float32) for n in (LAYOUT.width, 5, 2)
+        )
+        actions = engine.step(rows, states, noise, []).copy()
+        assert np.array_equal(engine.act(states, noise), actions)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("config", [SMALL, READS_THE_TRAINED_ENCODER[1]])
+def test_compiled_stage_by_stage_is_eager(config: TD7Config) -> None:
+    """As on a GPU, where the two halves of a critic step are compiled separately."""
+    staged, eager = build("eager", "cpu", config=config), build("eager", "cpu", config=config)
+    staged.learner.wrap_stages(Compiler(pytest.fail))
+    for engine in (staged, eager):
+        run(engine, (23, 7, 2))
+    check_close(staged, eager, 1e-9)
+
+
+@pytest.mark.usefixtures("traced")
+def test_compiled_layers_use_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, with another kernel in its place: the suitable layers do, and results stay."""
+    seen: list[tuple[int, ...]] = []
+
+    @torch.library.custom_op("td7_tests::linear", mutates_args=())
+    def kernel(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+        seen.append(tuple(weight.shape))
+        assert weight.stride()[1:] == (1, weight.shape[1])
+        y = torch.bmm(x, weight) + bias.unsqueeze(1)
+        return networks.ACTIVATIONS[activation](y) if activation != "none" else y
+
+    @kernel.register_fake
+    def _(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
+        del bias, activation
+        return x.new_empty(*x.shape[:2], weight.shape[2])
+
+    wide = replace(SMALL, embedding_dim=64, hidden_dim=64, batch_size=64)
+    compiled, eager = (
+        build(mode, "cpu", torch.float32, config=wide) for mode in ("compiled", "eager")
+    )
+    monkeypatch.setattr(kernels, "DEVICES", ("cpu",))
+    monkeypatch.setattr(kernels, "is_loaded", True)
+    monkeypatch.setattr(kernels, "linear", kernel)
+    for engine in (compiled, eager):
+        run(engine, (4, 4, 4))
+    assert {shape[1:] for shape in seen} == {(8, 64), (64, 64), (72, 64), (128, 64), (192, 64)}
+    check_close(compiled, eager, 1e-3)
+
+
+def test_private_names_of_pytorch_stay_in_one_module() -> None:
+    """They change without notice; `td7.engine.compiling` gives the reason for each."""
+    source = Path(td7.__file__).parent
+    users = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"\btorch\._|\b_(dynamo|inductor|functorch)\b", path.read_text())
+    }
+    assert users == {"engine/compiling.py"}
