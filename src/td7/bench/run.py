@@ -3,7 +3,8 @@
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,7 @@ def measure(
     chosen = _chosen_engines(engines, devices)
     names = [algorithm(name).name for name in algorithms]
     specs = {task: describe(Task(task)) for task in tasks}  # bad names show before hours have gone
-    for name in names:
-        if steps and not algorithm(name).online:
-            raise InputError(
-                f"steps={steps}: {name} learns from a dataset and takes no steps; allowed: 0"
-            )
+    _check_steps(steps, names)
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
     file = out / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
@@ -68,21 +65,36 @@ def measure(
         ]
         write_json(file, data)  # at once, since the command may be stopped
     runs = []
-    for name, device, task, count in product(names, devices, tasks, seeds) if steps else ():
+    combinations = product(names, devices, tasks, seeds) if steps else ()
+    for name, device, task, count in combinations:
         # By default only the fast engine: the other one takes hours.
         wanted = chosen[device] if engines else chosen[device][-1:]
         for engine in (e for e in wanted if e != SAMPLING):
-            try:
-                run = whole_run(name, task, count, steps, device, engine, say)
-            except Stopped as stop:
-                raise Stopped(stop.signum, file) from None
-            runs.append(run)
-            rate = run.seed_steps_per_second
-            data["end_to_end"].append({**vars(run), "seed_steps_per_second": rate})
+            with _stopped_with(file):
+                runs.append(whole_run(name, task, count, steps, device, engine, say))
+            rate = runs[-1].seed_steps_per_second
+            data["end_to_end"].append({**vars(runs[-1]), "seed_steps_per_second": rate})
             write_json(file, data)
     if runs:
         show(whole_run_table(runs, "training"))
     return file
+
+
+@contextmanager
+def _stopped_with(file: Path) -> Iterator[None]:
+    """A signal during a run reports this file instead of the run's folder, which is deleted."""
+    try:
+        yield
+    except Stopped as stop:
+        raise Stopped(stop.signum, file) from None
+
+
+def _check_steps(steps: int, names: Sequence[str]) -> None:
+    for name in names:
+        if steps and not algorithm(name).online:
+            raise InputError(
+                f"steps={steps}: {name} learns from a dataset and takes no steps; allowed: 0"
+            )
 
 
 def _chosen_engines(engines: Sequence[str], devices: Sequence[str]) -> dict[str, list[str]]:

@@ -85,13 +85,13 @@ def measure(
         }
         first_seconds = {}
         candidates = {}
-        for key, make in makers.items():
+        for (mode, count), make in makers.items():
             begin = time.perf_counter()
-            candidates[key] = work = make()
+            candidates[mode, count] = work = make()
             work()
             _wait(device)
-            first_seconds[key] = time.perf_counter() - begin
-            say(f"{name}, {key[0]}, {key[1]} seed(s), {capacity:,} rows: ready")
+            first_seconds[mode, count] = time.perf_counter() - begin
+            say(f"{name}, {mode}, {count} seed(s), {capacity:,} rows: ready")
         floor = ProductFloor(name, spec, data) if device == "cpu" else None
         times = _time_in_turns(candidates, floor, seconds * len(candidates), device)
         for (mode, count), work in candidates.items():

@@ -14,23 +14,32 @@ HELP = "show, download or record a dataset for offline learning"
 
 
 def add_options(parser: Parser, words: Sequence[str]) -> None:
-    from td7.datasets.download import DATASETS, URL_VARIABLE
+    from td7.datasets.download import DATASETS
 
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", parser_class=Parser, dest="action", required=True
     )
-    info = actions.add_parser("info", help="show what a dataset contains")
+    listed = f"datasets: {', '.join(DATASETS)}"
+    _add_info(actions.add_parser("info", help="show what a dataset contains"))
+    _add_fetch(actions.add_parser("fetch", help="download and verify a D4RL file", epilog=listed))
+    _add_record(actions.add_parser("record", help="record a dataset from a run"))
+    if words and not words[0].startswith("-") and words[0] not in actions.choices:
+        raise unknown("action", words[0], actions.choices)
+    for action in actions.choices.values():
+        action.set_defaults(parser=action)
+
+
+def _add_info(info: Parser) -> None:
     info.add_argument("path", metavar="DATASET", help="a D4RL file, a Minari id or folder")
     info.add_argument(
         "--env", metavar="ENV", help="task of the dataset, if its actions are not in [-1, 1]"
     )
     info.add_argument("--json", action="store_true", help="print JSON")
 
-    fetch = actions.add_parser(
-        "fetch",
-        help="download a D4RL file and verify it",
-        epilog=f"datasets: {', '.join(DATASETS)}",
-    )
+
+def _add_fetch(fetch: Parser) -> None:
+    from td7.datasets.download import URL_VARIABLE
+
     fetch.add_argument("id", metavar="ID", help="e.g. hopper-medium-v2")
     fetch.add_argument(
         "--out", metavar="DIR", default="datasets", help="folder (default: datasets)"
@@ -44,7 +53,8 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         "--replace", action="store_true", help="overwrite an existing file that is not the dataset"
     )
 
-    record = actions.add_parser("record", help="record a dataset from a run")
+
+def _add_record(record: Parser) -> None:
     record.add_argument("--run", metavar="DIR", required=True, help="run folder")
     record.add_argument(
         "--kind",
@@ -61,10 +71,6 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
     )
     add_import(record)
-    if words and not words[0].startswith("-") and words[0] not in actions.choices:
-        raise unknown("action", words[0], actions.choices)
-    for action in actions.choices.values():
-        action.set_defaults(parser=action)
 
 
 def run(options: Namespace) -> int:
