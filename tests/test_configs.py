@@ -112,7 +112,7 @@ def test_settings_become_fields() -> None:
         (["batch_size=0"], "batch_size=0 must be at least 1"),
         (
             ["critic_inputs=zs"],
-            "critic_inputs=zs must include one of zsa, phi, sa: a critic reads the action",
+            "critic_inputs=zs must have one of zsa, phi, sa: a critic reads the action",
         ),
     ],
 )

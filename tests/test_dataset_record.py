@@ -597,7 +597,7 @@ def test_an_unfinished_run_is_stamped_with_the_steps_it_made(stopped: Path, tmp_
         ("expert", "9", ["--out", "/proc/x.hdf5"], "cannot write to /proc/x.hdf5: No such file"),
         ("expert", "9", ["--out", "."], ". exists already"),
         ("replay", "161", [], "of seed 4, which made 160; asked for are the first 161"),
-        ("expert", "9", ["more"], "does not know what to do with 'more'"),
+        ("expert", "9", ["more"], "unexpected argument 'more'"),
         ("expert", "9", ["--sed", "5"], "unknown option '--sed'; did you mean '--seed'?"),
     ],
 )
@@ -833,7 +833,7 @@ def test_info_of_bad_paths_gets_one_line(hopper: Path, here: Path, failing: Says
         assert "folder is a folder without a Minari dataset" in failing("info", "folder", *more)
         assert failing("info", "half.hdf5", *more).startswith("half.hdf5 cannot be read: ")
     assert "required: DATASET" in failing("info")
-    assert "does not know what to do with 'more'" in failing("info", hopper, "more")
+    assert "unexpected argument 'more'" in failing("info", hopper, "more")
     assert "unknown option '--jsn'; did you mean '--json'?" in failing("info", hopper, "--jsn")
 
 
@@ -955,7 +955,7 @@ def test_help(said: Says) -> None:
     for action, message in (
         ("info", "--json"),
         ("fetch", "hopper-medium-v2, hopper-medium-replay-v2"),
-        ("record", "expert: what its last policy does"),
+        ("record", "expert: episodes of the last policy"),
     ):
         out = said(action, "--help")
         assert out.startswith(f"usage: td7 dataset {action}")
