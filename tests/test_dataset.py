@@ -26,9 +26,9 @@ def test_a_missing_file(tmp_path: Path, minari_root: Path) -> None:
         read(tmp_path / "nowhere" / "hopper_medium-v2.hdf5")
     with pytest.raises(InputError, match=r"^[^;?]*$"):
         read("mujoco/hopper/medium-v0")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refusal:
         read("/dev/null")  # it is there, but no file
-    assert "'/dev/null'" not in str(told.value)
+    assert "'/dev/null'" not in str(refusal.value)
     refused("hopper-medium-v2", "; `td7 dataset fetch hopper-medium-v2` downloads D4RL's file")
     assert not minari_root.exists()
 

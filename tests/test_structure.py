@@ -148,7 +148,7 @@ def test_the_readme_begins_with_what_matters() -> None:
     """What it is, results beside the paper's, how to begin, the tree: on one screen."""
     first, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
     assert len(first.splitlines()) <= 40
-    for part in ("paper", "```sh", "```python", "asynchronous, lockstep, offline"):
+    for part in ("paper", "```sh", "```python", "checkpointed, lockstep, offline"):
         assert part in first
 
 
