@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help setup demo test test-slow test-browser check format bench clean
+.PHONY: help setup demo test test-slow test-faults test-browser check format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ test: check  ## format check, lint, strict types and the whole test suite
 
 test-slow: setup  ## the learning tests that take minutes
 	@$(BIN)/python -m pytest -m slow
+
+test-faults: setup  ## kills, failing disks and bad input for up to 90 minutes; docs/faults.md
+	@cd tests && ../$(BIN)/python -m faults
 
 test-browser: setup  ## the report's page in chromium, which must be on the PATH
 	@$(BIN)/python -m pytest tests/browser/check_page.py
