@@ -1,11 +1,14 @@
 """Executors run tasks in this process or in workers, which may fail and die."""
 
+import errno
 import multiprocessing
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -22,6 +25,7 @@ from point_tasks import (
     play_fresh,
 )
 from td7.errors import InputError, RunError
+from td7.processes import end_workers
 from td7.rollouts.episodes import AnyTask, EpisodeResult, EvaluationResult, Player, TaskResult
 from td7.rollouts.pool import Executor, InProcess, Pool, make_executor
 from td7.types import Task
@@ -244,6 +248,74 @@ def test_a_new_worker_runs_a_killed_workers_task_first() -> None:
         assert warnings == [replacement("td7-worker-0", f"busy with {TASKS[0]}")]
     finally:
         pool.close()
+
+
+def fail_to_start(*_: object) -> NoReturn:
+    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+def test_a_pool_continues_with_the_workers_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both workers die, and no new one starts. The task that is then left stays pending."""
+    warnings: list[str] = []
+    pool = Pool(POINT, NETWORK, 2, warnings.append)
+    problem = "a new one does not start: BlockingIOError"
+    try:
+        collect(pool, TASKS)  # both have started
+        monkeypatch.setattr("td7.rollouts.pool.start_workers", fail_to_start)
+        os.kill(worker_pids()["td7-worker-1"], signal.SIGKILL)
+        while not warnings:
+            pool.completed(block=False)
+        assert warnings[0].startswith(f"{death('td7-worker-1', 'idle')}; {problem}")
+        assert warnings[0].endswith("temporarily unavailable; the run continues with 1 worker(s)")
+        assert comparable(collect(pool, TASKS)) == fresh_results()
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        process.join()
+        with pytest.raises(RunError, match=re.escape(problem)):
+            collect(pool, TASKS[:1])
+        assert pool.pending == (TASKS[0],)
+    finally:
+        pool.close()
+    assert not worker_pids()
+
+
+def test_results_survive_an_interrupt_while_a_worker_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own task and that of another worker, which has answered, stay pending."""
+    pool = Pool(POINT, NETWORK, 2)
+    tasks = [episode(), evaluation(episodes=1_000_000)]
+    try:
+        for task in tasks:
+            pool.submit(task)
+        by_name = {worker.name: worker for worker in pool._workers}
+        assert by_name["td7-worker-0"].connection.poll(60)
+        by_name["td7-worker-1"].process.kill()
+        by_name["td7-worker-1"].process.join()
+
+        def interrupt(*_: object) -> NoReturn:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("td7.rollouts.pool.start_workers", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            collect(pool, [])
+        assert set(map(str, pool.pending)) == set(map(str, tasks))
+    finally:
+        pool.close()
+
+
+def test_workers_may_be_ended_twice_and_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first error is raised once every worker has ended."""
+    pool = Pool(POINT, NETWORK, 2)
+    workers = list(pool._workers)
+    end_workers(workers[:1])
+    first = workers[0].connection
+    monkeypatch.setattr(first, "close", fail_to_start)
+    with pytest.raises(BlockingIOError):
+        end_workers(workers)
+    assert not worker_pids()
+    monkeypatch.undo()
+    pool.close()
 
 
 def test_no_process_remains_after_close() -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -76,7 +76,8 @@ def start_workers(
                 process.start()
                 there.close()
     except BaseException:  # including Ctrl-C
-        end_workers([worker for worker in workers if worker.process.pid is not None])
+        with suppress(Exception):  # the first error is the one to report
+            end_workers([worker for worker in workers if worker.process.pid is not None])
         raise
     return workers
 
@@ -90,14 +91,27 @@ def worker_death(worker: Worker, doing: str) -> EnvironmentFault:
 
 
 def end_workers(workers: Sequence[Worker]) -> None:
-    for worker in workers:
-        worker.connection.close()  # a worker ends when its pipe closes
-    for worker in workers:
-        worker.process.join(timeout=0.2)
-        if worker.process.is_alive():  # in the middle of an episode that is no longer needed
-            worker.process.kill()
-            worker.process.join()
-        worker.process.close()
+    """End all workers, those that have ended included; then raise the first error, if any."""
+    errors: list[Exception] = []
+    for end in (_close_pipe, _end_process):
+        for worker in workers:
+            try:
+                end(worker)
+            except Exception as error:  # the other workers must end as well
+                errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _close_pipe(worker: Worker) -> None:
+    worker.connection.close()  # a worker ends when its pipe closes
+
+
+def _end_process(worker: Worker) -> None:
+    worker.process.join(timeout=0.2)
+    if worker.process.is_alive():  # in the middle of an episode that is no longer needed
+        worker.process.kill()
+        worker.process.join()
 
 
 @contextmanager

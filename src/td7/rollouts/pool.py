@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Protocol
 
-from td7.errors import InputError, RunError
+from td7.errors import InputError, RunError, describe_error
 from td7.networks.description import Network
 from td7.processes import Script, Worker, end_workers, start_workers, worker_death
 from td7.rollouts.episodes import AnyTask, EpisodeTask, EvaluationTask, Player, TaskResult
@@ -61,12 +61,13 @@ class InProcess:
         if not self._queue:
             return []
         try:
-            self._is_playing = True
-            result = self._player.run(self._queue[0])
+            try:
+                self._is_playing = True
+                result = self._player.run(self._queue[0])
+            finally:
+                self._is_playing = False
         except AbandonTask:  # the task stays in the queue and can be run again
             return []
-        finally:
-            self._is_playing = False
         self._queue.popleft()
         return [result]
 
@@ -98,6 +99,7 @@ class Pool:
         self._episodes: deque[AnyTask] = deque()
         self._evaluations: deque[AnyTask] = deque()
         self._running: dict[str, AnyTask] = {}  # by the name of the worker
+        self._results: list[TaskResult] = []  # that `completed` has not returned
         self._arguments = (task, network, Script.current(task))
         names = [f"td7-worker-{i}" for i in range(workers)]
         self._workers = start_workers(_run_tasks, dict.fromkeys(names, self._arguments))
@@ -135,7 +137,6 @@ class Pool:
     def completed(self, *, block: bool) -> list[TaskResult]:
         by_connection = {worker.connection: worker for worker in self._workers}
         ready = wait(list(by_connection), timeout=0.5 if block and self.pending else 0)
-        results: list[TaskResult] = []
         for connection in ready:
             worker = by_connection[connection]  # type: ignore[index]  # `wait` got connections only
             try:
@@ -147,10 +148,11 @@ class Pool:
                 self._fault = answer
             else:
                 del self._running[worker.name]
-                results.append(answer)
-        if self._fault is not None and not results:
+                self._results.append(answer)
+        if self._fault is not None and not self._results:
             raise self._fault
         self._dispatch()
+        results, self._results = self._results, []
         return results
 
     def _replace(self, worker: Worker) -> None:
@@ -162,19 +164,33 @@ class Pool:
             self._fault = fault
             return
         self._deaths.add(doing)
-        self._warn(f"{fault}; a new worker replaces it")
         if task is not None:
             del self._running[worker.name]
             self._queue(task).appendleft(task)
         index = self._workers.index(worker)
         end_workers([worker])
         # In place: the finalizer holds this list.
-        self._workers[index : index + 1] = start_workers(_run_tasks, {worker.name: self._arguments})
+        del self._workers[index]
+        try:
+            new = start_workers(_run_tasks, {worker.name: self._arguments})
+        except Exception as error:  # no memory, no processes, whatever starting one raises
+            self._continue_without(f"{fault}; a new one does not start: {describe_error(error)}")
+        else:
+            self._workers[index:index] = new
+            self._warn(f"{fault}; a new worker replaces it")
+
+    def _continue_without(self, problem: str) -> None:
+        """Continue with the workers that are left; without any, nothing can be done."""
+        if self._workers:
+            self._warn(f"{problem}; the run continues with {len(self._workers)} worker(s)")
+        else:
+            self._fault = RunError(problem)
 
     @property
     def pending(self) -> tuple[AnyTask, ...]:
+        answered = [result.task for result in self._results]
         running = [self._running[w.name] for w in self._workers if w.name in self._running]
-        return (*running, *self._episodes, *self._evaluations)
+        return (*answered, *running, *self._episodes, *self._evaluations)
 
     def abandon(self) -> None:
         pass  # no task runs in this process
