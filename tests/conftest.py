@@ -21,7 +21,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["mini_report"]  # fixtures of the tests of reports
+pytest_plugins = ["mini_report", "recorded_runs"]  # fixtures of tests of reports and of datasets
 
 
 @pytest.fixture
