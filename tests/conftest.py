@@ -24,6 +24,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 pytest_plugins = ["mini_report", "recorded_runs"]  # fixtures of tests of reports and of datasets
 
 
+@pytest.fixture(scope="session", autouse=True)
+def config_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the key that signs runs: never the user's own."""
+    home = tmp_path_factory.mktemp("config")
+    os.environ["XDG_CONFIG_HOME"] = str(home)
+    return home
+
+
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run what the compiler sees of an update, without generating code, which takes long."""

@@ -29,6 +29,7 @@ from td7.files import write_json
 from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.runs.policies import kept_policies
+from td7.runs.record import RunRecord
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
 from td7.training.loops import single_process_loop
 from td7.training.merge import MergedPolicies
@@ -291,7 +292,8 @@ def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None
 
 def test_a_divided_run_has_the_replay_of_a_whole_one(divided: td7.Run, whole: td7.Run) -> None:
     ours, theirs = (
-        Recorder(run.path, 7, 60, 0, silent, silent).replay() for run in (divided, whole)
+        Recorder(RunRecord.read(run.path), 7, 60, 0, silent, silent).replay()
+        for run in (divided, whole)
     )
     np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)
 

@@ -135,6 +135,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
         if i % 3 == 0:
             write_config(
                 run.folder,
+                algorithm=run.algorithm,
                 variant=run.options.variant,
                 task={"id": run.task, "kwargs": {}},
                 seeds=list(range(10)),

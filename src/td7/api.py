@@ -18,6 +18,7 @@ from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.listeners import Listener
 from td7.runs.record import RunRecord, run_and_step
+from td7.runs.trust import check_task
 from td7.runs.video import record
 from td7.types import AnyPath
 
@@ -96,12 +97,14 @@ def resume(
     snapshot_every: float | None = None,
     quiet: bool = False,
     listener: Listener | None = None,
+    trust: bool = False,
 ) -> Run:
     """Continue a run that was stopped, exactly as if it had not been; `steps` may extend it.
 
     `workers` and `snapshot_every` stay as before unless they are given; `listener` is as in
     `train`. `dataset` is where the run's data are now, if they were moved. `set` is a check:
-    hyperparameters that differ from the run's are an error.
+    hyperparameters that differ from the run's are an error. A folder that another user made may
+    name modules and files: `trust` says that you know its author.
     """
     from td7.training.start import ResumeOptions, continue_run
 
@@ -113,6 +116,7 @@ def resume(
         workers=workers,
         snapshot_every=snapshot_every,
         quiet=quiet,
+        trust=trust,
     )
     return Run(continue_run(Path(path), options, listener))
 
@@ -129,19 +133,22 @@ def evaluate(
     episodes: int = 10,
     video: str | None = None,
     say: Callable[[str], None] | None = None,
+    trust: bool = False,
 ) -> pd.DataFrame:
     """Evaluate the policies of a run, or of one seed: seed, episode, return and length per row.
 
     Policies that learned from a dataset also get D4RL's score on tasks that have one. Episode i is
     the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
     that step. `video` is a file for a film of the first policy's episode 0. That may take minutes;
-    `say` receives a message about it.
+    `say` receives a message about it. `trust` is as in `resume`.
     """
     episodes = parse_number("episodes", episodes, int, at_least=1)
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
     seeds = run_record.seeds if seed is None else parse_seeds([seed])
     loaded = {s: load(path, s) for s in seeds}
+    for policy in loaded.values():
+        check_task(run_record, policy.spec.task, trust=trust)
     steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if video:
         record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)

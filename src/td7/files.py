@@ -90,8 +90,12 @@ def write(path: Path, content: bytes | Callable[[Any], None]) -> FileDigest:
     return writer.digest()
 
 
+def as_json(data: Any) -> bytes:
+    return (json.dumps(data, indent=2) + "\n").encode()
+
+
 def write_json(path: Path, data: Any) -> FileDigest:
-    return write(path, (json.dumps(data, indent=2) + "\n").encode())
+    return write(path, as_json(data))
 
 
 def sync_folder(folder: Path) -> None:

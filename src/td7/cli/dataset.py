@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td7.cli.console import new_console, say
-from td7.cli.parser import Parser, add_import
+from td7.cli.parser import Parser, add_trust
 from td7.errors import unknown
 
 HELP = "show, download or record a dataset for offline learning"
@@ -70,7 +70,7 @@ def _add_record(record: Parser) -> None:
     record.add_argument(
         "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
     )
-    add_import(record)
+    add_trust(record)
 
 
 def run(options: Namespace) -> int:
@@ -137,6 +137,7 @@ def _record(options: Namespace) -> int:
             workers=workers,
             report=report,
             say=say,
+            trust=options.trust,
         )
     print(out)
     return 0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td7.cli.console import new_console, say
-from td7.cli.parser import Parser, add_import
+from td7.cli.parser import Parser, add_trust
 
 HELP = "play trained policies and show their returns"
 
@@ -22,7 +22,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         metavar="FILE",
         help="record a video of the first episode, as .mp4 or .gif (extra `video`)",
     )
-    add_import(parser)
+    add_trust(parser)
 
 
 def run(options: Namespace) -> int:
@@ -38,6 +38,7 @@ def run(options: Namespace) -> int:
         episodes=parse("episodes", options.episodes, int),
         video=options.video,
         say=say,
+        trust=options.trust,
     )
     dataset = RunRecord.read(run_and_step(Path(options.dir))[0]).dataset
     new_console().print(return_table(episodes, data_origin(dataset)[1] if dataset else ""))

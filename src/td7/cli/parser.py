@@ -72,16 +72,22 @@ def add_from_options(
                 )
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Add --import, for commands that make the task of a run: see `td7.cli.main`."""
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add --import and --trust, for commands that make the task of a run: see `td7.cli.main`."""
     parser.add_argument(
         "--import",
         metavar="MODULE",
         dest="modules",
         action="append",
         default=[],
-        help="import a module that registers the run's task, if the task's id names none; "
-        "may be repeated",
+        help="import a module that registers the run's task, if the task's id names none or the "
+        "run is another user's; may be repeated",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="make and import what the run names even though another user made it: you know its "
+        "author",
     )
 
 

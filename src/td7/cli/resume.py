@@ -4,7 +4,7 @@ import dataclasses
 from argparse import Namespace
 from collections.abc import Sequence
 
-from td7.cli.parser import Parser, add_from_options, add_import, add_values
+from td7.cli.parser import Parser, add_from_options, add_trust, add_values
 from td7.cli.train import finish_training, hyperparameter_names
 from td7.options import TrainOptions, flag
 
@@ -27,7 +27,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     add_values(
         parser, "--set", "hyperparameters to check: if the run has other values, it is not resumed"
     )
-    add_import(parser)
+    add_trust(parser)
     changeable = ("workers", "snapshot_every", "quiet")
     add_from_options(parser, TrainOptions, changeable, default="as before")
     names = {*(f.name for f in dataclasses.fields(TrainOptions)), *hyperparameter_names()}
@@ -46,6 +46,7 @@ def run(options: Namespace) -> int:
             workers=options.workers,
             snapshot_every=options.snapshot_every,
             quiet=options.quiet,
+            trust=options.trust,
         ),
         quiet=options.quiet,
     )

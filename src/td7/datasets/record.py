@@ -19,6 +19,7 @@ from td7.runs import policies
 from td7.runs.policies import Policy
 from td7.runs.record import RunRecord
 from td7.runs.snapshots import ROWS, Snapshots, process_folders
+from td7.runs.trust import check_task
 from td7.types import Episode, Float32, RowLayout
 
 FIRST_EPISODE = 1_000_000  # recorded episodes begin here, past all that a run trains on
@@ -54,6 +55,7 @@ def record(
     workers: int,
     report: ReportProgress,
     say: Callable[[str], None],
+    trust: bool = False,
 ) -> None:
     """Write a dataset of `rows` transitions, see KINDS; its attributes say where they come from."""
     if kind not in KINDS:
@@ -66,7 +68,7 @@ def record(
     check_writable(out)
     run_record = RunRecord.read(run)
     seed = run_record.seeds[0] if seed is None else seed
-    recorder = Recorder(run, seed, rows, workers, report, say)
+    recorder = Recorder(run_record, seed, rows, workers, report, say, trust)
     recording, policy_steps = KINDS[kind](recorder)
     spec = recorder.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -102,15 +104,17 @@ class Recorder:
 
     def __init__(
         self,
-        run: Path,
+        record: RunRecord,
         seed: int,
         rows: int,
         workers: int,
         report: ReportProgress,
         say: Callable[[str], None],
+        trust: bool = False,
     ) -> None:
-        self.run, self.seed, self.rows = run, seed, rows
-        self.policy = policies.load(run, seed)
+        self.run, self.seed, self.rows = record.folder, seed, rows
+        self.policy = policies.load(self.run, seed)
+        self._record, self._trust = record, trust
         self.steps = self._policy_steps()
         self.provenance: list[str] = []  # a line per policy
         self._workers, self._report, self._say = workers, report, say
@@ -175,6 +179,7 @@ class Recorder:
 
     def play(self, policy: Policy, rows: int, first_episode: int) -> Recording:
         """Record the policy with its exploration in training; the last episode is cut."""
+        check_task(self._record, policy.spec.task, trust=self._trust)
         executor = make_executor(policy.spec.task, policy.network, self._workers, self._say)
         parts: list[Float32] = []
         ends: list[int] = []
@@ -203,7 +208,7 @@ class Recorder:
 
     def replay(self) -> Recording:
         """Read back what the run did, from its first step on, from its last snapshot."""
-        if RunRecord.read(self.run).dataset:
+        if self._record.dataset:
             raise InputError(f"{self.run} learned from a dataset and collected no transitions")
         for folder in process_folders(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from td7.errors import InputError, RunError
-from td7.files import write, write_json, writing_to
+from td7.files import as_json, write, write_json, writing_to
 from td7.runs.record import FINISHED
+from td7.runs.trust import sign
 
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
@@ -188,6 +189,10 @@ def create_folder(path: Path, record: Mapping[str, Any]) -> None:
     write_config(path, record)
 
 
-def write_config(path: Path, record: Mapping[str, Any]) -> None:
+def write_config(path: Path, record: Mapping[str, Any], *, signed: bool = True) -> None:
+    """Write config.json, with this user's signature unless it is a stranger's."""
+    content = as_json(record)
     with writing_to(path):
-        write_json(path / "config.json", record)
+        if signed:
+            sign(path, content)
+        write(path / "config.json", content)

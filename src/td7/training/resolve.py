@@ -17,6 +17,7 @@ from td7.options import TrainOptions, options_from, parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
 from td7.runs.record import DatasetRecord, RunRecord, config_error
+from td7.runs.trust import foreign_module, text_argument
 from td7.studies.rows import study, variant
 from td7.training.config import PRECISIONS, RunConfig
 from td7.training.hardware import (
@@ -67,6 +68,7 @@ def read_dataset(source: str, task: Task) -> Dataset:
         dataset = read(source)
         if not dataset.task_id:
             raise InputError(f"{source} does not name its task: give --env")
+        _check_task_of(dataset)
         spec = describe(_task(task, dataset))
     for name in ("state_dim", "action_dim"):
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
@@ -81,6 +83,18 @@ def read_dataset(source: str, task: Task) -> Dataset:
     if warning is None:
         return dataset
     return dataclasses.replace(dataset, warnings=(*dataset.warnings, warning))
+
+
+def _check_task_of(dataset: Dataset) -> None:
+    """Raise if a file would have a module imported, or a task read what it names."""
+    id, named = dataset.task_id, f"{dataset.source} names the task {dataset.task_id!r}"
+    if foreign_module(id):
+        raise InputError(f"{named}, whose module is imported only for --env {id}")
+    if argument := text_argument(dataset.task_kwargs or {}):
+        raise InputError(
+            f"{named} with the text {argument}, which counts only if you give it: --env {id} "
+            "--env-kwargs …"
+        )
 
 
 def _task(task: Task, dataset: Dataset | None) -> Task:

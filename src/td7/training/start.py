@@ -20,6 +20,7 @@ from td7.runs.folder import create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
 from td7.runs.record import RunRecord, command_line, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
+from td7.runs.trust import check_names, is_signed
 from td7.training.config import RunConfig, check_same
 from td7.training.hardware import (
     check_learner,
@@ -55,6 +56,7 @@ class ResumeOptions:
     workers: int | str | None = None
     snapshot_every: float | None = None
     quiet: bool = False
+    trust: bool = False  # the user's word for what the folder names
 
 
 def start(
@@ -105,6 +107,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     """Continue a run from its last snapshot; refuse what does not fit it before any change."""
     _check_listener(listener)
     record = RunRecord.read(path)
+    is_vouched = check_names(record, record.task, algorithm=record.algorithm, trust=changes.trust)
     config = recorded_config(record)
     if changes.dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: --dataset has no effect")
@@ -112,6 +115,11 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     dataset = None
     if config.dataset:
         source = changes.dataset or config.dataset.source
+        if not (changes.dataset or is_vouched):
+            raise InputError(
+                f"{path} has no signature of yours and reads a dataset: add --dataset {source} "
+                "if you trust it"
+            )
         dataset = read_dataset(source, config.task)
         now = dataset_record(dataset)
         if now.sha256 != config.dataset.sha256:
@@ -138,12 +146,14 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         tensorboard=options.tensorboard,
         listener=listener,
     )
-    run_to_end(setup, record.data, resumed=True)
+    run_to_end(setup, record.data, resumed=True, signed=is_vouched)
     return path
 
 
-def run_to_end(setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = False) -> None:
-    """Train a run to its last step; `record` holds its config.json."""
+def run_to_end(
+    setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = False, signed: bool = True
+) -> None:
+    """Train a run to its last step; `record` holds its config.json, `signed` if it may be."""
     config, path, progress = setup.config, setup.path, setup.progress
     with ListenerErrorsAsRaised(), closing(progress), _torch_settings(config.threads):
         try:
@@ -152,8 +162,9 @@ def run_to_end(setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = Fa
             with closing(loop_for(setup)) as loop:
                 was_saved = loop.restore()
                 changes = {name: config.to_json()[name] for name in MAY_CHANGE}
-                if {**record, **changes} != record:  # the folder is locked from here on
-                    write_config(path, {**record, **changes})
+                # The folder is locked from here on.
+                if {**record, **changes} != record or (signed and not is_signed(path)):
+                    write_config(path, {**record, **changes}, signed=signed)
                 if resumed:
                     steps = min(member.steps for member in loop.status().members)
                     resumption = f"resumed after {steps:,} {config.step_unit}"
