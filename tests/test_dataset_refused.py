@@ -181,7 +181,7 @@ def test_a_task_that_fails_is_status_1(
     data = json.loads(path.read_text())
     data["task"]["task"]["kwargs"] = {"fault": "raise", "at": 3}
     path.write_text(json.dumps(data))
-    message = dataset_fails(*words_of(run, "expert", 9), status=1)
+    message = dataset_fails(*words_of(run, "expert", 9), "--trust", status=1)
     where = f"seed {FIRST}, episode {FIRST_EPISODE}"
     assert message == f"{where}: the environment raised ValueError: the motor is on fire"
     assert everything(empty_folder) == {}

@@ -314,7 +314,7 @@ def test_a_run_older_than_the_mean_return_of_its_data_resumes(stopped: tuple[Pat
         del config["dataset"]["mean_return"]
 
     change_both(run, older)
-    assert main(["resume", str(run), "--steps", "50", "--quiet"]) == 0
+    assert main(["resume", str(run), "--steps", "50", "--quiet", "--trust"]) == 0
     assert td7.Run(run).config["dataset"]["mean_return"] is not None
 
 

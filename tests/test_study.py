@@ -114,9 +114,9 @@ def test_a_longer_study_resumes_its_runs(finished: Path) -> None:
     (run,) = plan_runs(request(80, **EVALUATION, set=TINY), finished, Path())
     assert run_state(run) is RunState.INTERRUPTED
     command = ["resume", str(run.folder), "--steps", "80", "--workers"]
-    assert run_command(run) == [*command, "auto"]
+    assert run_command(run) == [*command, "auto", "--trust"]
     run = replace(run, options=replace(run.options, workers="2"))
-    assert run_command(run) == [*command, "2"]
+    assert run_command(run) == [*command, "2", "--trust"]
 
 
 def test_a_resumed_run_gets_the_new_path_of_a_moved_dataset(tmp_path: Path) -> None:
@@ -127,6 +127,7 @@ def test_a_resumed_run_gets_the_new_path_of_a_moved_dataset(tmp_path: Path) -> N
     (run,) = plan_runs(moved, tmp_path / "out", Path())
     write_config(
         run.folder,
+        algorithm="iql",
         variant="offline/IQL",
         seeds=[0, 1],
         evaluate_every=options.evaluate_every,

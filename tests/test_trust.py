@@ -29,10 +29,8 @@ assert toys  # registers the tasks
 
 MODULE = """
 import gymnasium, toys
-from td7.algorithms import ALGORITHMS
 if "Strange-v0" not in gymnasium.registry:
     gymnasium.register("Strange-v0", entry_point=toys.Configurable, max_episode_steps=20)
-ALGORITHMS.setdefault("strange", ALGORITHMS["td7"])
 """
 STRANGE: dict[str, Any] = {"id": "stranger:Strange-v0", "kwargs": {}}
 
