@@ -1,10 +1,12 @@
 """Tiny Gymnasium tasks, which worker processes import as `toys:Name-v0`."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -153,3 +155,34 @@ class Configurable(Point):
 
 
 gymnasium.register("Configurable-v0", entry_point="toys:Configurable", max_episode_steps=20)
+
+
+class Hanging(Point):
+    """The point, in which a step of an episode that begins far to the right does not return.
+
+    It does while there is no file `gate`. A file `gate`.reached says that a step hangs.
+    """
+
+    def __init__(self, gate: str, how: str = "wait") -> None:
+        # "once": it removes `gate`, so that it hangs no more. "deaf": it holds Python's lock, and
+        # no signal reaches it.
+        super().__init__()
+        self._gate = Path(gate)
+        self._how = how
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        if self._begin > 0.9 and self._steps == 2 and self._gate.is_file():
+            self._hang()
+        return super().step(action)
+
+    def _hang(self) -> None:
+        if self._how == "once":
+            self._gate.unlink()
+        self._gate.with_suffix(".reached").touch()
+        if self._how == "deaf":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            ctypes.PyDLL(None).sleep(600)
+        threading.Event().wait(600)
+
+
+gymnasium.register("Hanging-v0", entry_point="toys:Hanging", max_episode_steps=20)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
 from td7.errors import EnvironmentFault, InputError, RunError, one_line
+from td7.rollouts.watch import Place
 from td7.types import AnyFloat, Float64, Task, TaskSpec
 
 
@@ -65,6 +66,9 @@ class ActionMap:
 class Environment:
     """A task to act in. An episode is a pure function of its reset seed and its actions."""
 
+    # Of this process, in which one environment acts at a time; workers share theirs.
+    current_place: ClassVar[Place] = Place()
+
     def __init__(self, task: Task, env: gymnasium.Env[Any, Any]) -> None:
         states = _box(task, "observation", env)
         actions = _box(task, "action", env)
@@ -85,10 +89,19 @@ class Environment:
             np.float64 if states.dtype == np.float64 else np.float32
         )
         self._action_dtype = np.dtype(actions.dtype)
+        self._episode, self._steps = "", 0
 
-    def reset(self, seed: int) -> AnyFloat:
-        """Begin the episode of this seed and return its first state, [state_dim]."""
-        observation, _ = self.env.reset(seed=int(seed))
+    def reset(self, seed: int, episode: str = "") -> AnyFloat:
+        """Begin the episode of this seed and return its first state, [state_dim].
+
+        Messages call it `episode`.
+        """
+        self._episode, self._steps = episode, 0
+        Environment.current_place.enter(self._episode, self._steps)
+        try:
+            observation, _ = self.env.reset(seed=int(seed))
+        finally:
+            Environment.current_place.leave()
         return self._state(observation)
 
     def step(self, action: AnyFloat) -> Step:
@@ -101,9 +114,13 @@ class Environment:
         task_action = self.action_map.to_task(action)
         if self._action_dtype.kind != "f":
             task_action = np.rint(task_action)
-        observation, reward, terminated, truncated, _ = self.env.step(
-            task_action.astype(self._action_dtype).reshape(self.spec.action_shape)
-        )
+        shaped = task_action.astype(self._action_dtype).reshape(self.spec.action_shape)
+        self._steps += 1
+        Environment.current_place.enter(self._episode, self._steps)
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(shaped)
+        finally:
+            Environment.current_place.leave()
         return Step(self._state(observation), float(reward), bool(terminated), bool(truncated))
 
     def render(self) -> NDArray[np.uint8]:
@@ -181,7 +198,7 @@ def _is_from_mujoco(error: Exception) -> bool:
 def environment_faults(where: str) -> Iterator[None]:
     """Turn what an environment raises into an EnvironmentFault with the place and the traceback.
 
-    That includes `sys.exit`. Only KeyboardInterrupt and `pool.AbandonTask` are not the
+    That includes `sys.exit`. Only KeyboardInterrupt and `AbandonTask` are not the
     environment's.
     """
     try:

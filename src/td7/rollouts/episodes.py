@@ -89,11 +89,12 @@ class Player:
         """Evaluate and, at step 0, check that an episode is the same before and after others."""
         actor = Actor(self._network, task.policy)
         is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
-        before = first_steps(environment, actor, seed) if is_first else []
+        first = f"{task}, episode 0"
+        before = first_steps(environment, actor, seed, first) if is_first else []
         returns = tuple(
             evaluate(environment, actor, seed=task.seed, step=task.step, episodes=task.episodes)
         )
-        is_reproducible = not is_first or first_steps(environment, actor, seed) == before
+        is_reproducible = not is_first or first_steps(environment, actor, seed, first) == before
         return EvaluationResult(task, returns, time.perf_counter() - begin, is_reproducible)
 
     def close(self) -> None:
@@ -110,7 +111,7 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
     stream = Stream.RANDOM_ACTION if actor is None else Stream.EXPLORATION
     random = generator(task.seed, stream, task.episode)
 
-    state = environment.reset(reset_seed)
+    state = environment.reset(reset_seed, str(task))
     check_finite(state, 0.0, f"{task}, reset")
     rows: list[AnyFloat] = []
     total, ended = 0.0, False

@@ -26,9 +26,11 @@ def check_finite(state: AnyFloat, reward: float, where: str) -> None:
         raise EnvironmentFault(f"{where}: the environment returned a non-finite reward ({reward})")
 
 
-def first_steps(environment: Environment, policy: Policy, seed: int) -> list[str]:
+def first_steps(
+    environment: Environment, policy: Policy, seed: int, episode: str = ""
+) -> list[str]:
     """Return the first steps of an episode as text, in which one NaN equals another."""
-    state = environment.reset(seed)
+    state = environment.reset(seed, episode)
     steps = [repr(state.tolist())]
     for _ in range(COMPARED_STEPS):
         if not np.isfinite(state).all():  # no state to act on; `evaluate` raises for it
@@ -53,7 +55,7 @@ def evaluate(
     """Yield undiscounted returns; episode i depends only on (policy, seed, step, i)."""
     for i in range(episodes):
         where = f"seed {seed}, evaluation at step {step}, episode {i}"
-        state = environment.reset(derived_seed(seed, Stream.EVALUATION_RESET, step, i))
+        state = environment.reset(derived_seed(seed, Stream.EVALUATION_RESET, step, i), where)
         check_finite(state, 0.0, f"{where}, reset")
         total, length, ended = 0.0, 0, False
         while not ended:

@@ -4,17 +4,19 @@ A task's result depends on the task alone, so a task that is lost in a crash is 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Protocol
 
-from td7.errors import InputError, RunError, describe_error
+from td7.errors import EnvironmentFault, InputError, RunError, describe_error
 from td7.networks.description import Network
 from td7.processes import Script, Worker, end_workers, start_workers, worker_death
+from td7.rollouts.environment import Environment
 from td7.rollouts.episodes import AnyTask, EpisodeTask, EvaluationTask, Player, TaskResult
 from td7.rollouts.registration import register_in_worker
+from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer
 from td7.types import Task
 
 
@@ -35,14 +37,10 @@ class Executor(Protocol):
     def pending(self) -> tuple[AnyTask, ...]: ...
 
     def abandon(self) -> None:
-        """Give up the task that this thread is running, if any; signal handlers call this."""
+        """Run no more tasks in this thread, and give up the one it runs; for signal handlers."""
         ...
 
     def close(self) -> None: ...
-
-
-class AbandonTask(BaseException):
-    """Ends a task from within a signal handler; no environment's `except Exception` stops it."""
 
 
 class InProcess:
@@ -51,7 +49,7 @@ class InProcess:
     def __init__(self, task: Task, network: Network) -> None:
         self._player = Player(task, network)
         self._queue: deque[AnyTask] = deque()
-        self._is_playing = False
+        self._abandonable = Abandonable()
 
     def submit(self, task: AnyTask) -> None:
         self._queue.append(task)
@@ -61,11 +59,7 @@ class InProcess:
         if not self._queue:
             return []
         try:
-            try:
-                self._is_playing = True
-                result = self._player.run(self._queue[0])
-            finally:
-                self._is_playing = False
+            result = self._abandonable.run(lambda: self._player.run(self._queue[0]))
         except AbandonTask:  # the task stays in the queue and can be run again
             return []
         self._queue.popleft()
@@ -76,8 +70,7 @@ class InProcess:
         return tuple(self._queue)
 
     def abandon(self) -> None:
-        if self._is_playing:
-            raise AbandonTask
+        self._abandonable.abandon()
 
     def close(self) -> None:
         self._player.close()
@@ -86,11 +79,18 @@ class InProcess:
 class Pool:
     """Worker processes, each with its own environments; training episodes precede evaluations.
 
-    A worker that dies is replaced, and its task is queued again.
+    A worker that dies is replaced, and its task is queued again. So is one whose environment does
+    not return for `step_timeout` seconds, unless that is 0.
     """
 
     def __init__(
-        self, task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
+        self,
+        task: Task,
+        network: Network,
+        workers: int,
+        warn: Callable[[str], None] = print,
+        *,
+        step_timeout: float = 0.0,
     ) -> None:
         self._warn = warn
         self._fault: Exception | None = None  # raised once all results have been returned
@@ -102,10 +102,16 @@ class Pool:
         self._results: list[TaskResult] = []  # that `completed` has not returned
         self._arguments = (task, network, Script.current(task))
         names = [f"td7-worker-{i}" for i in range(workers)]
-        self._workers = start_workers(_run_tasks, dict.fromkeys(names, self._arguments))
+        self._timers = {name: StepTimer(Place.shared(), step_timeout) for name in names}
+        self._workers = self._start(names)
         # When Python exits, multiprocessing would send SIGTERM, which workers block, and then wait
         # forever.
         self._end = Finalize(self, end_workers, (self._workers,), exitpriority=0)
+
+    def _start(self, names: Sequence[str]) -> list[Worker]:
+        places = {name: self._timers[name].place for name in names}
+        arguments = {name: (*self._arguments, place) for name, place in places.items()}
+        return start_workers(_run_tasks, arguments)
 
     def submit(self, task: AnyTask) -> None:
         self._plays_episodes |= isinstance(task, EpisodeTask)
@@ -149,17 +155,24 @@ class Pool:
             else:
                 del self._running[worker.name]
                 self._results.append(answer)
+        self._replace_hanging()
         if self._fault is not None and not self._results:
             raise self._fault
         self._dispatch()
         results, self._results = self._results, []
         return results
 
-    def _replace(self, worker: Worker) -> None:
-        """Replace a dead worker, but only once per task: the task may be the cause of death."""
+    def _replace_hanging(self) -> None:
+        for worker in list(self._workers):
+            timer = self._timers[worker.name]
+            if self._fault is None and timer.is_overdue():
+                self._replace(worker, timer.fault(worker.name))
+
+    def _replace(self, worker: Worker, fault: EnvironmentFault | None = None) -> None:
+        """Replace a worker that is dead or at fault, once per task: the task may be the cause."""
         task = self._running.get(worker.name)
         doing = "idle" if task is None else f"busy with {task}"
-        fault = worker_death(worker, doing)
+        fault = fault or worker_death(worker, doing)
         if doing in self._deaths:
             self._fault = fault
             return
@@ -171,8 +184,9 @@ class Pool:
         end_workers([worker])
         # In place: the finalizer holds this list.
         del self._workers[index]
+        self._timers[worker.name].place.leave()
         try:
-            new = start_workers(_run_tasks, {worker.name: self._arguments})
+            new = self._start([worker.name])
         except Exception as error:  # no memory, no processes, whatever starting one raises
             self._continue_without(f"{fault}; a new one does not start: {describe_error(error)}")
         else:
@@ -199,8 +213,11 @@ class Pool:
         self._end()
 
 
-def _run_tasks(connection: Connection, task: Task, network: Network, script: Script) -> None:
+def _run_tasks(
+    connection: Connection, task: Task, network: Network, script: Script, place: Place
+) -> None:
     """Run tasks in a worker process and answer each with a result or an error."""
+    Environment.current_place = place
     register_in_worker(task, script)
     player = Player(task, network)
     try:
@@ -216,10 +233,17 @@ def _run_tasks(connection: Connection, task: Task, network: Network, script: Scr
 
 
 def make_executor(
-    task: Task, network: Network, workers: int, warn: Callable[[str], None] = print
+    task: Task,
+    network: Network,
+    workers: int,
+    warn: Callable[[str], None] = print,
+    *,
+    step_timeout: float = 0.0,
 ) -> Executor:
     """Return a pool of workers, or for 0 workers an executor in this process.
 
-    `warn` receives a message when a worker dies.
+    `warn` receives a message when a worker dies or hangs.
     """
-    return Pool(task, network, workers, warn) if workers else InProcess(task, network)
+    if workers:
+        return Pool(task, network, workers, warn, step_timeout=step_timeout)
+    return InProcess(task, network)

@@ -1,7 +1,9 @@
 """All members' environments, advanced one time step at a time, in this process or in others."""
 
+import math
 import os
 import platform
+import select
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,9 +19,10 @@ from numpy.typing import NDArray
 
 from td7.errors import InputError, RunError
 from td7.processes import Script, Worker, available_cores, end_workers, start_workers, worker_death
-from td7.rollouts.environment import environment_faults
+from td7.rollouts.environment import Environment, environment_faults
 from td7.rollouts.evaluation import check_finite
 from td7.rollouts.registration import make, register_in_worker
+from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
@@ -80,7 +83,7 @@ class MemberEnvironment:
         stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
         self._random = generator(self._seed, stream, episode)
         self._state = self._environment.reset(
-            derived_seed(self._seed, Stream.EPISODE_RESET, episode)
+            derived_seed(self._seed, Stream.EPISODE_RESET, episode), str(self)
         )
         check_finite(self._state, 0.0, f"{self}, reset")
         self._draw()
@@ -139,7 +142,10 @@ class VectorEnvironment(ABC):
         return self._result
 
     def step(self, actions: Float32, next_is_random: Sequence[bool]) -> VectorStep:
-        """Make a time step with actions [S, action_dim] in [-1, 1]."""
+        """Make a time step with actions [S, action_dim] in [-1, 1].
+
+        Raises AbandonTask if it was given up; then no member may step again.
+        """
         self._shared["action"] = actions
         self._shared["next_is_random"] = next_is_random
         self._advance()
@@ -152,6 +158,10 @@ class VectorEnvironment(ABC):
     @abstractmethod
     def _advance(self) -> None:
         """Read every member's action, make a time step, write its result."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Give up the time step, if there is one; signal handlers call this."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -168,6 +178,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         members: NDArray[np.void],
     ) -> None:
         super().__init__(members)
+        self._abandonable = Abandonable()
         self._environments = []
         for seed, state in zip(seeds, current, strict=True):
             with environment_faults(f"seed {seed}, episode {state.episode}"):
@@ -178,9 +189,15 @@ class SerialVectorEnvironment(VectorEnvironment):
             environment.observe(shared)
 
     def _advance(self) -> None:
+        self._abandonable.run(self._step_all)
+
+    def _step_all(self) -> None:
         for environment, shared in zip(self._environments, self._shared, strict=True):
             with environment_faults(str(environment)):
                 environment.step(shared)
+
+    def abandon(self) -> None:
+        self._abandonable.abandon()
 
     def execute(self, command: int) -> None:
         """Carry out a command of the learner's."""
@@ -206,7 +223,9 @@ MAILBOX = np.dtype(
         "itemsize": 64,
     }
 )
-SPINS_PER_CHECK = 20_000  # polls by the learner before it checks that the processes are alive
+SPINS_PER_CHECK = 20_000  # polls by the learner before it checks the processes
+CHECK_SECONDS = 0.25  # how long it waits for a message before it does
+ABANDON_SECONDS = 5.0  # that a time step has to end after it was abandoned
 SPIN_SECONDS = 0.005  # how long a process polls at full speed before it rests between polls
 REST_SECONDS = 0.0005
 
@@ -218,6 +237,7 @@ class SharedBuffers:
         self._dtype = dtype
         self._members: Any = RawArray(c_byte, members * dtype.itemsize)
         self._mailboxes: Any = RawArray(c_byte, processes * MAILBOX.itemsize)
+        self.places: Any = RawArray(Place, processes)
 
     def members(self) -> NDArray[np.void]:
         """[members], of `member_dtype`."""
@@ -245,6 +265,7 @@ class ParallelVectorEnvironment(VectorEnvironment):
         processes: int,
         *,
         spins: bool,
+        step_timeout: float,
     ) -> None:
         buffers = SharedBuffers(len(seeds), member_dtype(spec), processes)
         super().__init__(buffers.members())
@@ -252,6 +273,8 @@ class ParallelVectorEnvironment(VectorEnvironment):
         self._requested, self._completed = mailboxes["requested"], mailboxes["completed"]
         self._command, self._failed = mailboxes["command"], mailboxes["failed"]
         self._spins = spins
+        self._timers = [StepTimer(place, step_timeout) for place in buffers.places]
+        self._give_up_at = math.inf
         script = Script.current(task)
         arguments = {}
         for i in range(processes):
@@ -260,6 +283,9 @@ class ParallelVectorEnvironment(VectorEnvironment):
             arguments[f"td7-stepper-{i}"] = (task, *members, i, buffers, script, spins)
         self._workers = start_workers(_serve_members, arguments)
         self._end = Finalize(self, end_workers, (self._workers,), exitpriority=0)
+        self._pollers = {worker.name: select.poll() for worker in self._workers}
+        for worker in self._workers:  # faster than `Connection.poll`, which registers every time
+            self._pollers[worker.name].register(worker.connection, select.POLLIN)
 
     def _write_observations(self) -> None:
         self._request(OBSERVE)
@@ -278,26 +304,39 @@ class ParallelVectorEnvironment(VectorEnvironment):
                 os.sched_yield()
                 polls += 1
                 if polls % SPINS_PER_CHECK == 0:
-                    self._check_alive()
+                    self._check_workers()
         else:
             for worker in self._workers:
                 self._communicate(worker, lambda w: w.connection.send_bytes(b""))
             for worker in self._workers:
-                self._communicate(worker, lambda w: w.connection.recv_bytes())
+                self._communicate(worker, self._await_reply)
         if self._failed.any():
             worker = self._workers[int(np.flatnonzero(self._failed)[0])]
             raise self._communicate(worker, lambda w: w.connection.recv())
 
-    def _check_alive(self) -> None:
-        for worker in self._workers:
+    def _await_reply(self, worker: Worker) -> None:
+        while not self._pollers[worker.name].poll(CHECK_SECONDS * 1000):
+            self._check_workers()
+        worker.connection.recv_bytes()
+
+    def _check_workers(self) -> None:
+        """Raise if a time step under way cannot end, or was abandoned a while ago."""
+        for worker, timer in zip(self._workers, self._timers, strict=True):
             if not worker.process.is_alive():
                 raise worker_death(worker, "busy with a time step")
+            if timer.is_overdue():
+                raise timer.fault(worker.name)
+        if time.monotonic() > self._give_up_at:
+            raise AbandonTask
 
     def _communicate(self, worker: Worker, what: Callable[[Worker], Any]) -> Any:
         try:
             return what(worker)
         except (EOFError, OSError):
             raise worker_death(worker, "busy with a time step") from None
+
+    def abandon(self) -> None:
+        self._give_up_at = time.monotonic() + ABANDON_SECONDS
 
     def close(self) -> None:
         self._end()
@@ -347,6 +386,7 @@ def _serve_members(
     spins: bool,
 ) -> None:
     """Step the members `share` in a process of their own until the learner ends."""
+    Environment.current_place = buffers.places[index]
     register_in_worker(task, script)
     members = buffers.members()[share]
     mailbox = Mailbox(buffers.mailboxes()[index : index + 1], connection, spins=spins)
@@ -376,14 +416,18 @@ def make_vector_environment(
     processes: int,
     *,
     spins: bool = False,
+    step_timeout: float = 0.0,
 ) -> VectorEnvironment:
     """Return the members' environments, for 0 processes in this one.
 
-    With `spins`, processes may keep their cores busy while they wait.
+    With `spins`, processes may keep their cores busy while they wait. A process whose environment
+    does not return for `step_timeout` seconds is a fault; 0: it may take for ever.
     """
     if processes:
         count = min(processes, len(seeds))
-        return ParallelVectorEnvironment(task, seeds, current, spec, count, spins=spins)
+        return ParallelVectorEnvironment(
+            task, seeds, current, spec, count, spins=spins, step_timeout=step_timeout
+        )
     members = np.zeros(len(seeds), member_dtype(spec))
     return SerialVectorEnvironment(task, seeds, current, members)
 

@@ -31,7 +31,9 @@ from td7.processes import (
     start_workers,
     worker_death,
 )
+from td7.rollouts.environment import Environment
 from td7.rollouts.registration import register_in_worker
+from td7.rollouts.watch import Place
 from td7.runs.folder import RunFolder
 from td7.runs.listeners import ListenerFault
 from td7.runs.snapshots import has_snapshot, process_folder
@@ -46,6 +48,7 @@ from td7.types import TaskSpec
 
 POLL_SECONDS = 0.2  # the longest that the owner waits for reports
 STATUS_SECONDS = 0.25  # between two statuses of a process
+STOP_SECONDS = 8.0  # after which a process that is asked to stop is inside no environment
 
 Row = Sequence[object]
 
@@ -64,6 +67,7 @@ class SeedJob:
     script: Script
     compile_threads: int
     make_loop: Callable[[RunSetup], SingleProcessTraining]
+    place: Place = field(default_factory=Place.shared)  # where its environments are
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class SeedProcess:
     """A process that trains some of the seeds, as its owner knows it."""
 
     worker: Worker
-    folder: Path
+    job: SeedJob
     status: Status = field(init=False)  # from ProcessReady on
     may_train: bool = False
     end: ProcessEnd | None = None
@@ -149,6 +153,7 @@ class MultiprocessTraining:
         self._make_loop = make_loop
         self._signals = StopSignals(self._stop)
         self._is_stopping = False
+        self._kill_after = float("inf")
         self._fault: BaseException | None = None
         self._messages: set[str] = set()  # shown; most come from every process
         self._processes: list[SeedProcess] = []
@@ -171,7 +176,7 @@ class MultiprocessTraining:
         metrics = self._wait_until_ready()
         self._steps_before = sum(process.status.steps_before for process in self._processes)
         self.folder.add_metrics(metrics)
-        self.folder.gather([process.folder for process in self._processes])
+        self.folder.gather([process.job.path for process in self._processes])
         self._listeners.attach(self.folder, {m.seed: m.steps for m in self._members()})
         self._started = time.monotonic()
         return was_saved
@@ -182,6 +187,7 @@ class MultiprocessTraining:
             with self._signals.handled():
                 while self._running():
                     self._start_training()
+                    self._kill_hanging()
                     with self._fault_on_write_error():
                         self._receive()
                         self._deliver_rows()
@@ -213,12 +219,11 @@ class MultiprocessTraining:
     def _start_processes(self) -> None:
         config, setup = self.config, self._setup
         script = Script.current(config.task)
-        folders, jobs = [], {}
+        jobs = {}
         for i in range(config.processes):
             seeds = config.seeds[i :: config.processes]
             folder = process_folder(setup.path, i)
             folder.mkdir(parents=True, exist_ok=True)
-            folders.append(folder)
             job = SeedJob(
                 config=replace(config, seeds=seeds, processes=1),
                 spec=setup.spec,
@@ -234,7 +239,7 @@ class MultiprocessTraining:
         # At the latest when Python ends, which would wait for them.
         self._resources.callback(Finalize(self, end_workers, (workers,), exitpriority=0))
         self._processes = [
-            SeedProcess(worker, folder) for worker, folder in zip(workers, folders, strict=True)
+            SeedProcess(worker, job) for worker, (job,) in zip(workers, jobs.values(), strict=True)
         ]
         for process in self._processes:
             process.send(setup.dataset)
@@ -271,9 +276,23 @@ class MultiprocessTraining:
     def _stop(self) -> None:
         """Ask every process for a snapshot, once."""
         if not self._is_stopping:
-            self._is_stopping = True
+            self._is_stopping, self._kill_after = True, time.monotonic() + STOP_SECONDS
             for process in self._running():
                 process.stop()
+
+    def _kill_hanging(self) -> None:
+        """End processes that an environment keeps from stopping.
+
+        One that stops leaves its environments at once, and may then take long to save.
+        """
+        for process in self._running() if time.monotonic() > self._kill_after else ():
+            if process.job.place.position:
+                process.worker.process.kill()
+                process.end = ProcessEnd()
+                self.progress.warn(
+                    f"{process.job.place}: the environment does not return; process "
+                    f"{process.worker.name} was killed, and its last snapshot counts"
+                )
 
     def _give_up(self, fault: BaseException) -> None:
         """The first fault is the one that is raised; the other seeds lose nothing."""
@@ -303,7 +322,7 @@ class MultiprocessTraining:
                     self._learning = self._seconds(), steps
             elif isinstance(report, TableRows):
                 if self.config.keep_policies:  # an evaluation's policy comes before its rows
-                    self._policies.add_kept(process.folder)
+                    self._policies.add_kept(process.job.path)
                 self.folder.tables[report.table].append(report.rows)
 
     def _reports(self) -> Iterator[tuple[SeedProcess, Report]]:
@@ -338,7 +357,7 @@ class MultiprocessTraining:
     def _with_run_folder(self, error: Exception, process: SeedProcess) -> Exception:
         """A process names its own folder in errors; a user resumes the run's."""
         path = self.folder.path
-        text = str(error.args[0]).replace(f"td7 resume {process.folder}`", f"td7 resume {path}`")
+        text = str(error.args[0]).replace(f"td7 resume {process.job.path}`", f"td7 resume {path}`")
         error.args = (text, *error.args[1:])
         return error
 
@@ -356,13 +375,13 @@ class MultiprocessTraining:
 
     def _merge(self, *, always: bool = False) -> None:
         """Merge policies and timings if a process has saved new ones; timings are its last file."""
-        files = [process.folder / "timings.csv" for process in self._processes]
+        files = [process.job.path / "timings.csv" for process in self._processes]
         modified = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
         if not any(modified) or (modified == self._merged_at and not always):
             return
         for process in self._processes:
-            self._policies.add_kept(process.folder)
-            self._policies.add_last(process.folder)
+            self._policies.add_kept(process.job.path)
+            self._policies.add_last(process.job.path)
         self.folder.write_timings(*merged_timings([file for file in files if file.exists()]))
         self._merged_at = modified
 
@@ -447,6 +466,7 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
     """Train the seeds of a process in its folder, and report how that ended."""
     # PyTorch starts as many compiler processes as there are cores unless this is set.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(job.compile_threads))
+    Environment.current_place = job.place
     config = job.config
     torch.set_num_threads(config.threads)
     owner = OwnerConnection(connection)

@@ -1,0 +1,170 @@
+"""Steps of environments that do not return: a signal still saves the run, and a timeout ends it."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import td7
+import toys
+from folders import SMALL, newest, results, words
+from td7.cli.main import main
+from td7.rollouts import vector
+from td7.runs.snapshots import has_snapshot, process_folders
+from td7.training import lockstep, multiprocess
+
+assert toys  # registers the tasks
+LIMIT = 10.0  # seconds from a signal to the end of the run
+TRAINING, EVALUATION = "104,1", "116,1"  # seeds, and in which of their episodes a step hangs
+PLACES = {
+    TRAINING: "seed 104, episode 3, step 3",
+    EVALUATION: "seed 116, evaluation at step 40, episode 1, step 3",
+}
+
+
+class Gate:
+    """The file whose existence makes some steps hang; the same one for all runs of this module."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gate"
+        self.reached = folder / "gate.reached"
+
+    def options(self, seeds: str, checkpoints: str, how: str = "wait") -> dict[str, Any]:
+        return {
+            "env": "toys:Hanging-v0",
+            "env_kwargs": {"gate": str(self.path), "how": how},
+            "seeds": seeds,
+            "steps": 100,
+            "evaluate_every": 40,
+            "evaluation_episodes": 2,
+            "metrics_every": 10,
+            "set": {**SMALL, "checkpoints": checkpoints},
+            "quiet": True,
+        }
+
+    def command(self, run: Path, *which: Any, **more: object) -> list[str]:
+        """The same as words of the command line."""
+        options = {**self.options(*which), **more}
+        lists = {"--env-kwargs": options.pop("env_kwargs"), "--set": options.pop("set")}
+        values = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        values[values.index("--quiet=True")] = "--quiet"
+        sets = [word for flag, value in lists.items() for word in (flag, *words(value))]
+        return ["train", "--out", str(run), *values, *sets]
+
+    def signal_when_reached(self, signum: int = signal.SIGTERM) -> Callable[[], float]:
+        """Signal this process once a step hangs; the function returns the seconds since then."""
+        begin: list[float] = []
+
+        def send() -> None:
+            while not self.reached.exists():
+                time.sleep(0.01)
+            begin.append(time.monotonic())
+            os.kill(os.getpid(), signum)
+
+        threading.Thread(target=send, daemon=True).start()
+        return lambda: time.monotonic() - begin[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gate")
+
+
+@pytest.fixture
+def gate(folder: Path) -> Iterator[Gate]:
+    gate = Gate(folder)
+    gate.reached.unlink(missing_ok=True)
+    gate.path.touch()
+    yield gate
+    gate.path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., td7.Run]:
+    """Returns a run that never hangs; its results do not depend on workers."""
+
+    @cache
+    def train(*which: Any) -> td7.Run:
+        path = Gate(folder).path
+        exists = path.exists()
+        path.unlink(missing_ok=True)
+        out = tmp_path_factory.mktemp("uninterrupted") / "run"
+        run = td7.train(**Gate(folder).options(*which), out=str(out))
+        if exists:
+            path.touch()
+        return run
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("seeds", "checkpoints", "workers", "spins"),
+    [
+        (TRAINING, "minimum", 0, False),
+        (TRAINING, "minimum", 2, False),
+        (TRAINING, "none", 0, False),
+        (TRAINING, "none", 2, False),
+        (TRAINING, "none", 2, True),
+        (EVALUATION, "none", 0, False),
+        (EVALUATION, "minimum", 2, False),
+    ],
+)
+def test_a_signal_saves_a_run_whose_step_hangs(
+    tmp_path: Path,
+    gate: Gate,
+    uninterrupted: Callable[..., td7.Run],
+    seeds: str,
+    checkpoints: str,
+    workers: int,
+    spins: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The snapshot is of the moment before that step, and the resumed run is the same."""
+    monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
+    monkeypatch.setattr(vector, "ABANDON_SECONDS", 0.2)
+    expected = results(uninterrupted(seeds, checkpoints).path)
+    run = tmp_path / "run"
+    elapsed = gate.signal_when_reached()
+    command = gate.command(run, seeds, checkpoints, workers=workers, snapshot_every=0)
+    assert main(command) == 128 + signal.SIGTERM
+    assert elapsed() < LIMIT
+    assert newest(run).name == "000001"
+    assert not multiprocessing.active_children()
+    gate.path.unlink()
+    td7.resume(run, workers=0, quiet=True)
+    assert results(run) == expected
+
+
+def test_a_process_that_no_signal_reaches_is_killed(
+    tmp_path: Path,
+    gate: Gate,
+    uninterrupted: Callable[..., td7.Run],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Its seeds have what they saved before; those of the other process lose nothing."""
+    monkeypatch.setattr(multiprocess, "STOP_SECONDS", 0.5)
+    expected = uninterrupted(TRAINING, "none", "deaf")
+    run = tmp_path / "run"
+    elapsed = gate.signal_when_reached()
+    command = gate.command(run, TRAINING, "none", "deaf", processes=2, snapshot_every=0)
+    assert main(command) == 128 + signal.SIGTERM
+    assert elapsed() < LIMIT
+    assert not multiprocessing.active_children()
+    assert [has_snapshot(part) for part in process_folders(run)] == [False, True]
+    killed, _ = capfd.readouterr().err.splitlines()
+    assert killed == (
+        f"{PLACES[TRAINING]}: the environment does not return; process td7-seeds-104 was killed, "
+        "and its last snapshot counts"
+    )
+    gate.path.unlink()
+    resumed = td7.resume(run, quiet=True)
+    pd.testing.assert_frame_equal(resumed.episodes, expected.episodes, rtol=1e-5)
