@@ -6,9 +6,11 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from td7.errors import InputError, RunError
 from td7.files import as_json, write, write_json, writing_to
@@ -33,21 +35,27 @@ class Table:
         self.columns = tuple(columns)
         self.counts: Counter[int] = Counter()  # rows per seed
         self.listeners: list[TableListener] = []
-        self._file: IO[str] | None = None
+        self._file: FileIO | None = None
 
     def append(self, rows: Sequence[Sequence[object]]) -> None:
-        """Write rows, so that other processes can read them, then pass them to the listeners."""
+        """Write rows, so that other processes can read them, and pass them to the listeners.
+
+        After an error, of a listener or of a full disk, the table is as before.
+        """
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        for row in rows:
-            writer.writerow(row)
-            self.counts[int(str(row[0]))] += 1
+        csv.writer(text, lineterminator="\n").writerows(rows)
         if self._file is None:
-            self._file = self.path.open("a", encoding="utf-8", newline="")
-        self._file.write(text.getvalue())
-        self._file.flush()
-        for listener in self.listeners:
-            listener(self.columns, rows)
+            self._file = self.path.open("ab", buffering=0)
+        before = self._file.seek(0, os.SEEK_END)
+        try:
+            _write_all(self._file, text.getvalue().encode())
+            for listener in self.listeners:
+                listener(self.columns, rows)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to report
+                self._file.truncate(before)
+            raise
+        self.counts.update(int(str(row[0])) for row in rows)
 
     def cut_back(self, keep: Keep, counts: Mapping[int, int]) -> None:
         """Remove the rows that are newer than a snapshot, which knows `counts` rows per seed."""
@@ -92,6 +100,12 @@ class Table:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # a write may be short
+        rest = rest[file.write(rest) :]
 
 
 class RunFolder:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 
 from td7.errors import InputError
@@ -92,11 +93,13 @@ class EventFiles:
     def __call__(
         self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
     ) -> None:
-        """Write the new rows of a table, which are of one seed and step."""
+        """Write the new rows of a table, those of each seed for its last step."""
         numbers = [[float(str(value)) for value in row] for row in rows]
-        if not numbers:
-            return
-        values = dict(zip(columns, zip(*numbers, strict=True), strict=True))
+        for _, group in groupby(numbers, key=lambda row: row[0]):
+            self._write(table, dict(zip(columns, zip(*group, strict=True), strict=True)))
+
+    def _write(self, table: str, values: Columns) -> None:
+        """Write the rows of one seed and step."""
         seed, step = int(values["seed"][-1]), int(values["step"][-1])
         scalars_of = {
             "evaluations": _evaluation_scalars,

@@ -9,7 +9,7 @@ import torch
 
 from td7.algorithms.checkpoints import CheckpointRule, Verdict, after_updates, assess
 from td7.engine.cuda import Fetch
-from td7.rollouts.episodes import EpisodeResult, EpisodeTask, EvaluationResult
+from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.training.loop import SingleProcessTraining
 from td7.training.member import Member
 from td7.training.parts import RunParts, RunSetup
@@ -39,11 +39,7 @@ class CheckpointedTraining(SingleProcessTraining):
 
     def _advance(self) -> None:
         self._submit_tasks()
-        for result in self.executor.completed(block=self._must_wait()):
-            if isinstance(result, EvaluationResult):
-                self._record_evaluation(result)
-            else:
-                self._record_episode(result)
+        self._record_results(block=self._must_wait())
         self._train()
 
     def _must_wait(self) -> bool:
@@ -91,33 +87,35 @@ class CheckpointedTraining(SingleProcessTraining):
             return
         # An evaluation due within the episode uses the policies of its beginning.
         self._schedule_evaluations(m, end - 1)
-        self.replay.append(m, episode.rows)
         row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
         self.folder.tables["episodes"].append([row])
-        member.steps = end
-        member.episodes += 1
-        if task.policy is not None:  # random episodes are neither assessed nor trained for
-            member.assessment, verdict, member.owed = assess(
-                self._rule, member.assessment, episode.episode_return, episode.length
-            )
-            if verdict is Verdict.CHECKPOINT:
-                self.checkpoints[m] = task.policy
+        with self._changing():
+            self.replay.append(m, episode.rows)
+            member.steps = end
+            member.episodes += 1
+            if task.policy is not None:  # random episodes are neither assessed nor trained for
+                member.assessment, verdict, member.owed = assess(
+                    self._rule, member.assessment, episode.episode_return, episode.length
+                )
+                if verdict is Verdict.CHECKPOINT:
+                    self.checkpoints[m] = task.policy
 
     def _train(self) -> None:
         """Make some of the updates that members owe."""
         if not any(member.owed for member in self.members):
             return
         before = list(self.engine.updates)
-        with self.clock.phase("update"):
-            self.engine.advance([self._updates_until_due(m) for m in range(len(self.members))])
-        for m, member in enumerate(self.members):
-            updates = self.engine.updates[m]
-            if updates == before[m]:
-                continue
-            member.owed -= updates - before[m]
-            member.assessment = after_updates(self._rule, member.assessment, updates)
-            self._policies[m] = None if member.owed else self.engine.fetch_policy(m)
-            self._fetch_metrics_if_due(m)
+        with self._changing():
+            with self.clock.phase("update"):
+                self.engine.advance([self._updates_until_due(m) for m in range(len(self.members))])
+            for m, member in enumerate(self.members):
+                updates = self.engine.updates[m]
+                if updates == before[m]:
+                    continue
+                member.owed -= updates - before[m]
+                member.assessment = after_updates(self._rule, member.assessment, updates)
+                self._policies[m] = None if member.owed else self.engine.fetch_policy(m)
+                self._fetch_metrics_if_due(m)
         self._write_metrics(wait=False)
 
     def _updates_until_due(self, m: int) -> int:

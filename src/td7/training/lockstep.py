@@ -6,14 +6,14 @@ again in the same environment, they lead to the same state.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from td7.engine.cuda import Fetch
-from td7.rollouts.vector import EpisodeState, can_spin, make_vector_environment
+from td7.rollouts.vector import EpisodeState, VectorStep, can_spin, make_vector_environment
 from td7.rollouts.watch import AbandonTask
 from td7.training.loop import SingleProcessTraining
 from td7.training.member import Member
@@ -85,7 +85,7 @@ class LockstepTraining(SingleProcessTraining):
         for member in self.members:
             member.finished = finished
         if finished or step % POLL_STEPS == 0:
-            self._record_evaluations(block=finished)
+            self._record_results(block=finished)
             self._write_metrics(wait=False)
 
     def _take_step(self) -> None:
@@ -98,16 +98,28 @@ class LockstepTraining(SingleProcessTraining):
         except AbandonTask:  # the run stops, with a snapshot of the moment before this time step
             return
         self.clock.add("collect", time.perf_counter() - begin)
-        with self.clock.phase("update"):
+        ended = np.flatnonzero(stepped.ended).tolist()
+        self._write_episodes(ended, stepped)
+        with self._changing(), self.clock.phase("update"):
             self._record_actions(stepped.row)
             learning = [m for m, member in enumerate(self.members) if member.learns]
             self._next_actions = self.engine.step(
                 stepped.row, stepped.state, stepped.noise, learning
             )
-            for m in np.flatnonzero(stepped.ended).tolist():
-                self._end_episode(m, float(stepped.episode_return[m]), int(stepped.length[m]))
-        for m in learning:
-            self._fetch_metrics_if_due(m)
+            for m in ended:
+                self._end_episode(m)
+            for m in learning:
+                self._fetch_metrics_if_due(m)
+
+    def _write_episodes(self, members: Sequence[int], stepped: VectorStep) -> None:
+        """Write the rows of the episodes that ended with a time step, all or none."""
+        rows = []
+        for m in members:
+            member, length = self.members[m], int(stepped.length[m])
+            episode_return = repr(float(stepped.episode_return[m]))
+            rows.append((member.seed, member.steps + 1, member.episodes, episode_return, length))
+        if rows:
+            self.folder.tables["episodes"].append(rows)
 
     def _announce_stop(self) -> None:
         super()._announce_stop()
@@ -119,10 +131,8 @@ class LockstepTraining(SingleProcessTraining):
             member.steps += 1
             episode.append(action)
 
-    def _end_episode(self, m: int, episode_return: float, length: int) -> None:
+    def _end_episode(self, m: int) -> None:
         member = self.members[m]
-        row = (member.seed, member.steps, member.episodes, repr(episode_return), length)
-        self.folder.tables["episodes"].append([row])
         member.episodes += 1
         member.learns = member.steps >= self.config.online.random_steps
         self._actions[m] = []

@@ -8,7 +8,8 @@ without, one time step and one update at a time) and `offline` (updates on a dat
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,14 +19,15 @@ from torch import Tensor
 
 from td7.datasets.scores import score
 from td7.engine.cuda import Fetch
-from td7.errors import EnvironmentFault, RunError, Stopped
-from td7.rollouts.episodes import EvaluationResult, EvaluationTask
+from td7.errors import Stopped, describe_error, one_line
+from td7.rollouts.episodes import EpisodeResult, EvaluationResult, EvaluationTask, TaskResult
 from td7.runs import policies
 from td7.runs.listeners import ListenerFault
+from td7.training.faults import close_all, reason, run_error
 from td7.training.listeners import RunListeners
 from td7.training.member import Member
 from td7.training.parts import RunParts, RunSetup
-from td7.training.progress import MemberStatus, Status
+from td7.training.progress import MemberStatus, Status, duration
 from td7.training.signals import StopSignals
 from td7.training.state import (
     check_record,
@@ -91,8 +93,12 @@ class SingleProcessTraining(ABC):
         parts.resources.callback(self._listeners.close)
         self._metrics: deque[DueMetrics] = deque()
         self._evaluations: deque[DueEvaluation] = deque()
+        self._results: deque[TaskResult] = deque()  # that are not recorded
         self._has_warned_of_episodes = False
         self._learning: tuple[float, int] | None = None  # since when, and at how many steps
+        self._is_consistent = True  # False within `_changing`, and once that has failed
+        self._is_saved = False  # the newest snapshot holds everything trained so far
+        self._saved_steps: int | None = None  # of the newest snapshot's slowest seed
         self._begin()
 
     def _begin(self) -> None:
@@ -119,71 +125,105 @@ class SingleProcessTraining(ABC):
                 restore_outputs(self._parts, snapshot)
             self._listeners.attach(self.folder, {m.seed: m.steps for m in self.members})
         self._begin()
+        if snapshot is not None:
+            self._saved_steps = self._fewest_steps()
         return snapshot is not None
 
     def run(self) -> None:
         try:
-            self.folder.begin()
             with self._signals.handled():
-                while not self._is_finished():
-                    self._advance_or_save()
-                    self._deliver_rows()
-                    self._time_learning()
-                    self.progress.show(self.status)
-                    self._snapshot_if_due()
-                self._save()
-                self._deliver_rows()
-                self.folder.finish(self.config.steps)
-                self.progress.show(self.status, final=True)
-        except (Stopped, RunError):
-            self._listeners.deliver()  # the rows that came with the snapshot
-            raise
-        except OSError as error:
-            path = self.folder.path
-            raise RunError(
-                f"cannot write to {path}: {error.strerror or error}; "
-                + (
-                    f"`td7 resume {path}` continues from the last snapshot"
-                    if self.snapshots.exist()
-                    else f"there is no snapshot yet, `td7 resume {path}` starts anew"
-                )
-            ) from error
+                self._run()
         finally:
             self.close()
 
+    def _run(self) -> None:
+        try:
+            self._train_to_the_end()
+        except Stopped:
+            self._deliver_last_rows()
+            raise
+        except BaseException as error:
+            if self._was_interrupted(error):
+                raise
+            outcome = self._save_after(error)
+            self._deliver_last_rows()
+            fault = run_error(error, self.folder.path, outcome)
+            if fault is not None:
+                raise fault from error
+            (self.progress.say if self._is_saved else self.progress.warn)(outcome)
+            raise
+
+    def _train_to_the_end(self) -> None:
+        self.folder.begin()
+        while not self._is_finished():
+            self._is_saved = False
+            self._advance()
+            self._submit_evaluations(wait=all(member.finished for member in self.members))
+            self._deliver_rows()
+            self._time_learning()
+            self.progress.show(self.status)
+            self._snapshot_if_due()
+        self._save()
+        self._deliver_rows()
+        self.folder.finish(self.config.steps)
+        self.progress.show(self.status, final=True)
+
     def close(self) -> None:
-        self._parts.resources.close()
+        close_all(self._parts.resources, self.progress.warn)
 
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending
 
-    def _advance_or_save(self) -> None:
-        """An environment's fault loses nothing that was learned before it."""
-        try:
-            self._advance()
-            self._submit_evaluations(wait=all(member.finished for member in self.members))
-        except EnvironmentFault as fault:
-            try:
-                self._save()
-            except (OSError, RunError):  # the last snapshot is still there
-                raise fault from None
-            raise EnvironmentFault(
-                f"{fault}; all training before it is saved, `td7 resume {self.folder.path}` "
-                "tries again",
-                fault.details,
-            ) from fault
+    def _fewest_steps(self) -> int:
+        return min(member.steps for member in self.members)
 
     def _deliver_rows(self) -> None:
-        """Pass new rows to the user's listener. Its exception ends the run, with a snapshot."""
+        """Pass new rows to the user's listener. Its exception ends the run."""
         begin = time.perf_counter()
+        self._listeners.deliver()
+        self._timer.exclude(time.perf_counter() - begin)
+
+    def _deliver_last_rows(self) -> None:
+        """Pass on the rows that came with the last snapshot; the run has ended in any case."""
         try:
             self._listeners.deliver()
         except ListenerFault as fault:
-            was_interrupted = isinstance(fault.raised, KeyboardInterrupt)
-            if not (was_interrupted and self._signals.received is not None):
+            self.progress.warn(f"the listener raised {describe_error(fault.raised)}")
+
+    # -- errors --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A change of several parts of the state: an error within it leaves nothing to save.
+
+        What is likely to fail, such as writing to a table, belongs before it.
+        """
+        before, self._is_consistent = self._is_consistent, False
+        yield
+        self._is_consistent = before
+
+    def _was_interrupted(self, error: BaseException) -> bool:
+        """Whether a second signal raised the error, which stops the run without a snapshot."""
+        raised = error.raised if isinstance(error, ListenerFault) else error
+        return isinstance(raised, KeyboardInterrupt) and self._signals.received is not None
+
+    def _save_after(self, error: BaseException) -> str:
+        """Save after an error, if the state is consistent; return what a user can do."""
+        resume, problem = f"`td7 resume {self.folder.path}`", ""
+        if self._is_consistent and not self._is_saved:
+            try:
                 self._save()
-            raise
-        self._timer.exclude(time.perf_counter() - begin)
+            except BaseException as another:  # the first error is the one to report
+                if reason(another) != reason(error):
+                    problem = f"saving failed ({one_line(another)}); "
+        if self._is_saved:
+            return f"all training before it is saved, {resume} tries again"
+        if self._saved_steps is None:
+            return f"{problem}there is no snapshot yet, {resume} starts anew"
+        return (
+            f"{problem}{resume} continues from the last snapshot, at {self._saved_steps:,} "
+            f"{self.config.step_unit}, {duration(time.monotonic() - self._last_snapshot)} ago"
+        )
 
     def _time_learning(self) -> None:
         steps = [member.steps for member in self.members]
@@ -236,20 +276,29 @@ class SingleProcessTraining(ABC):
         """Submit those whose policies have arrived from the device; with `wait`, all."""
         c = self.config
         while self._evaluations and (wait or self._evaluations[0].policy.is_ready()):
-            seed, step, fetch = self._evaluations.popleft()
+            seed, step, fetch = self._evaluations[0]
             policy = fetch.value()
             if c.keep_policies and step % c.keep_policies == 0:
                 self._save_policies(
                     policies.kept_policies(self.folder.path, step), {seed: policy}, step
                 )
-            self.executor.submit(EvaluationTask(seed, step, c.evaluation_episodes, policy))
+            with self._changing():
+                self._evaluations.popleft()
+                self.executor.submit(EvaluationTask(seed, step, c.evaluation_episodes, policy))
 
-    def _record_evaluations(self, *, block: bool) -> None:
-        """Record finished evaluations, in loops that submit no other tasks."""
-        for result in self.executor.completed(block=block):
-            if not isinstance(result, EvaluationResult):
-                raise TypeError(f"{result} is not an evaluation")
-            self._record_evaluation(result)
+    def _record_results(self, *, block: bool) -> None:
+        """Record what has been played. An evaluation is pending until it is recorded."""
+        self._results.extend(self.executor.completed(block=block))
+        while self._results:
+            result = self._results[0]
+            if isinstance(result, EvaluationResult):
+                self._record_evaluation(result)
+            else:
+                self._record_episode(result)
+                self._results.popleft()
+
+    def _record_episode(self, result: EpisodeResult) -> None:
+        raise TypeError(f"{result} is not an evaluation")  # most loops submit no episodes
 
     def _record_evaluation(self, result: EvaluationResult) -> None:
         task = result.task
@@ -263,7 +312,12 @@ class SingleProcessTraining(ABC):
         if scores is not None:
             rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
         self.folder.tables["evaluations"].append(rows)
-        self.clock.add("evaluate", result.seconds)
+        with self._changing():
+            self._results.popleft()
+            self.clock.add("evaluate", result.seconds)
+            if task.step > member.evaluation_step:  # workers may answer out of order
+                member.evaluation_step = task.step
+                member.evaluation = float(np.mean(returns))
         if not (result.is_reproducible or self._has_warned_of_episodes):
             self._has_warned_of_episodes = True
             self.progress.warn(
@@ -271,9 +325,6 @@ class SingleProcessTraining(ABC):
                 "actions alone (does a wrapper keep statistics, does reset ignore its seed?); "
                 "the run trains, but it can neither resume exactly nor repeat its evaluations"
             )
-        if task.step > member.evaluation_step:  # workers may answer out of order
-            member.evaluation_step = task.step
-            member.evaluation = float(np.mean(returns))
 
     def _save_policies(
         self, folder: Path, weights: Mapping[int, AnyFloat], steps: int | list[int]
@@ -295,9 +346,10 @@ class SingleProcessTraining(ABC):
     def _write_metrics(self, *, wait: bool) -> None:
         """Write the metrics that have arrived from the device; with `wait`, all."""
         while self._metrics and (wait or self._metrics[0].values.is_ready()):
-            *key, fetch = self._metrics.popleft()
+            *key, fetch = self._metrics[0]
             row = (*key, *(repr(float(value)) for value in fetch.value()))
             self.folder.tables["metrics"].append([row])
+            self._metrics.popleft()
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -316,7 +368,8 @@ class SingleProcessTraining(ABC):
         self.engine.check()  # a state that is not finite is not worth resuming
         self.clock.add_total()
         with self.clock.phase("snapshot"):
-            evaluations = [t for t in self.executor.pending if isinstance(t, EvaluationTask)]
+            tasks = (*(result.task for result in self._results), *self.executor.pending)
+            evaluations = [task for task in tasks if isinstance(task, EvaluationTask)]
             tensors = {
                 **state_tensors(self._parts),
                 **self._own_tensors(),
@@ -324,6 +377,8 @@ class SingleProcessTraining(ABC):
             }
             record = state_record(self.config, self._parts, evaluations)
             self.snapshots.save(tensors, record, self.replay)
+            self._is_saved, self._saved_steps = True, self._fewest_steps()
+            self._last_snapshot = time.monotonic()
             self._save_policies(
                 self.folder.path / "policy",
                 {
@@ -333,7 +388,6 @@ class SingleProcessTraining(ABC):
                 [member.steps for member in self.members],
             )
         self.folder.write_timings(self.clock.seconds, self.clock.times)
-        self._last_snapshot = time.monotonic()
 
     # -- status --------------------------------------------------------------------------------
 

@@ -12,17 +12,18 @@ class OfflineTraining(SingleProcessTraining):
         for m, member in enumerate(self.members):
             self._schedule_evaluations(m, member.steps)
             member.finished = member.steps >= self.config.steps
-        self._record_evaluations(block=self.members[0].finished)
+        self._record_results(block=self.members[0].finished)
         if not self.members[0].finished:
             self._train()
 
     def _train(self) -> None:
         """Make updates until an evaluation or a row of metrics is due."""
-        with self.clock.phase("update"):
-            self.engine.advance([self._updates_until_due()] * len(self.members))
-        for m, member in enumerate(self.members):
-            member.steps = self.engine.updates[m]
-            self._fetch_metrics_if_due(m)
+        with self._changing():
+            with self.clock.phase("update"):
+                self.engine.advance([self._updates_until_due()] * len(self.members))
+            for m, member in enumerate(self.members):
+                member.steps = self.engine.updates[m]
+                self._fetch_metrics_if_due(m)
         self._write_metrics(wait=False)
 
     def _updates_until_due(self) -> int:
