@@ -360,7 +360,7 @@ def test_a_state_is_flattened_row_by_row(register: Register) -> None:
 
 def test_an_observation_of_another_shape_is_a_fault(register: Register) -> None:
     environment = make(register(emits=(1, 2)))
-    with pytest.raises(RunError, match=r"Td7Test0-v0: .* shape \(1, 2\), .* space \(2,\)$"):
+    with pytest.raises(RunError, match=r"Td7Test0-v0, reset: .* \(1, 2\), .* shape \(2,\)$"):
         environment.reset(seed=0)
 
 

@@ -132,5 +132,7 @@ def test_a_policy_never_acts_on_a_non_finite_state() -> None:
         states.append(state)
         return np.zeros(2)
 
-    assert len(first_steps(environment, policy, 0)) == 4  # the first state and three steps
+    with pytest.raises(RunError, match=r"step 3: .* non-finite observation"):
+        first_steps(environment, policy, 0)
+    assert len(states) == 3
     assert np.isfinite(states).all()

@@ -233,11 +233,12 @@ def test_a_traceback_longer_than_a_pipe_arrives(spins: bool) -> None:
     live = EpisodeState(0, True, np.zeros((0, 2), np.float32))
     steps = vector_module.make_vector_environment(task, [0], [live], spec, 1, spins=spins)
     try:
-        with pytest.raises(RunError, match="seed 0, episode 0: the environment raised") as caught:
+        with pytest.raises(RunError, match="seed 0, episode 0, step 1: the environment") as caught:
             steps.step(steps.observe().row[:, :2], [True])
     finally:
         steps.close()
     assert len(caught.value.details) > 1_000_000
+    assert len(str(caught.value)) < 1_200
 
 
 @pytest.mark.parametrize("spins", [False, True])

@@ -12,7 +12,6 @@ from td7.datasets.scores import score
 from td7.errors import InputError, one_line
 from td7.options import TrainOptions, document_options, parse_seeds
 from td7.processes import stop_script_import
-from td7.rollouts.environment import environment_faults
 from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
 from td7.runs import policies
@@ -154,7 +153,7 @@ def evaluate(
         record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
     for s, policy in loaded.items():
-        with closing(make(policy.spec.task)) as player, environment_faults(f"seed {s}, evaluation"):
+        with closing(make(policy.spec.task)) as player:
             results = play(player, policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])

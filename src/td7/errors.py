@@ -1,11 +1,15 @@
 """Errors with one-line messages: a user's mistake, or a fault while running."""
 
 import signal
+import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 from traceback import walk_tb
+from typing import IO
 
 
 class InputError(ValueError):
@@ -48,6 +52,13 @@ class Stopped(KeyboardInterrupt):
         self.path = path
 
 
+class ControlFlow(BaseException):
+    """Ends work without anybody's fault; handlers of faults, even of user's code, let it pass."""
+
+
+NOT_FAULTS = (KeyboardInterrupt, ControlFlow)  # the rest of BaseException is
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
     """Return the error for a name that is not allowed; its message suggests the nearest match."""
     names = list(allowed)
@@ -78,17 +89,49 @@ def one_of(kind: str, name: str, allowed: Sequence[str]) -> str:
     return name
 
 
-def one_line(value: object) -> str:
-    """Return the value as text on one line; an error without a message becomes its type's name."""
-    return " ".join(str(value).split()) or type(value).__name__
+def one_line(value: object, most: int = 1_000) -> str:
+    """Return the value as printable text on one line, with at most about `most` characters.
+
+    An error without a message becomes its type's name.
+    """
+    try:
+        text = " ".join(str(value).split())
+    except BaseException:  # an error of a user's code may have a faulty __str__
+        text = ""
+    if len(text) > most:  # the end of a message is as useful as its beginning
+        text = f"{text[: most // 2]} … {text[-(most // 2) :]}"
+    return "".join(map(_printable, text)) or type(value).__name__
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def describe_error(error: BaseException) -> str:
     """Describe on one line what a user's code raised: type, last line of that code, message."""
     lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
     places = [f" at {Path(file).name}:{line}" for file, line in lines if _is_users(Path(file))]
-    message = " ".join(str(error).split())
-    return type(error).__name__ + "".join(places[-1:]) + (f": {message}" if message else "")
+    return describe_raised(error, "".join(places[-1:]))
+
+
+def describe_raised(error: BaseException, place: str = "") -> str:
+    """Describe on one line what was raised: type, place, message."""
+    name, message = type(error).__name__, one_line(error)
+    return name + place + ("" if message == name else f": {message}")
+
+
+def say(text: str, file: IO[str] | None = None) -> None:
+    """Print a line to standard error or another file; a reader that has left ends nothing."""
+    with suppress(OSError):
+        print(text, file=file or sys.stderr, flush=True)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Say it once in this process."""
+    say(message)
 
 
 def _is_users(file: Path) -> bool:

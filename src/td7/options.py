@@ -23,6 +23,7 @@ DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("local", "ray")
 MOST_SEEDS = 1_000  # more are probably a typing error
 MOST_STEPS = 10**12  # likewise
+MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
 LARGEST_SEED = 2**63 - 1
 
 Options = TypeVar("Options")
@@ -255,10 +256,12 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         seeds: list[int] = []
         for part in value.split(","):
-            match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+            match = re.fullmatch(r"\s*([0-9]+)(?:\s*-\s*([0-9]+))?\s*", part)
             if not match:
                 raise InputError(f"seeds takes 0-9 or 0,3,7, given {value!r}")
-            first, last = int(match[1]), int(match[2] or match[1])
+            first, last = (
+                parse("seeds", digits, int) for digits in (match[1], match[2] or match[1])
+            )
             if last < first:
                 raise InputError(f"seeds {part.strip()} runs backwards")
             end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough for the check
@@ -285,17 +288,31 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
 def parse_env_kwargs(value: Any) -> dict[str, Any]:
     """Return keyword arguments from a mapping, or from words name=value with JSON or text."""
     if isinstance(value, Mapping):
-        return {str(name): _json_value(str(name), v) for name, v in value.items()}
-    kwargs: dict[str, Any] = {}
-    for word in as_words("--env-kwargs", value):
-        name, equals, text = word.partition("=")
-        if not equals:
-            raise InputError(f"--env-kwargs takes name=value, given {word!r}")
-        try:
-            kwargs[name] = json.loads(text)
-        except ValueError:
-            kwargs[name] = text
+        kwargs = {str(name): _json_value(str(name), v) for name, v in value.items()}
+    else:
+        kwargs = {}
+        for word in as_words("--env-kwargs", value):
+            name, equals, text = word.partition("=")
+            if not equals:
+                raise InputError(f"--env-kwargs takes name=value, given {word!r}")
+            kwargs[name] = _from_json(name, text)
+    if "render_mode" in kwargs:
+        raise InputError(
+            "env_kwargs: training draws nothing, so it takes no render_mode; "
+            "`td7 evaluate RUN --video FILE` makes a film"
+        )
     return kwargs
+
+
+def _from_json(name: str, text: str) -> Any:
+    """Return the value that `text` is as JSON, otherwise the text itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    except RecursionError:
+        raise _too_deep(name) from None
+    return _json_value(name, value)
 
 
 def _json_value(name: str, value: Any) -> Any:
@@ -305,7 +322,23 @@ def _json_value(name: str, value: Any) -> Any:
         json.dumps(builtin)
     except (TypeError, ValueError):
         raise InputError(f"env_kwargs: {name} is {value!r}; allowed: what JSON can hold") from None
+    except RecursionError:
+        raise _too_deep(name) from None
+    if _is_deeper(builtin, MOST_DEPTH):  # Python's functions for copies and JSON are recursive
+        raise _too_deep(name)
     return builtin
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        containers = [v for v in level if isinstance(v, dict | list | tuple)]
+        level = [c for v in containers for c in (v.values() if isinstance(v, dict) else v)]
+    return any(isinstance(v, dict | list | tuple) for v in level)
+
+
+def _too_deep(name: str) -> InputError:
+    return InputError(f"env_kwargs: {name} is nested more than {MOST_DEPTH} levels deep")
 
 
 def _read_settings(value: Any) -> dict[str, Any]:

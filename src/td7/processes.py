@@ -21,7 +21,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from td7.errors import EnvironmentFault, InputError
+from td7.errors import ControlFlow, EnvironmentFault, InputError
 from td7.types import Task
 
 
@@ -160,7 +160,7 @@ def _empty_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-class StopScriptImport(BaseException):
+class StopScriptImport(ControlFlow):
     """Ends the import of a user's script where the script first runs something with td7."""
 
 

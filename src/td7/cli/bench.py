@@ -4,9 +4,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from td7.cli.console import failed, new_console, say
+from td7.cli.console import failed, new_console
 from td7.cli.parser import Parser
-from td7.errors import Stopped
+from td7.errors import Stopped, say
 
 HELP = "measure updates and steps per second, compared with other programs"
 

@@ -4,8 +4,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from td7.cli.console import new_console, say
+from td7.cli.console import new_console
 from td7.cli.parser import Parser, add_trust
+from td7.errors import say
 
 HELP = "play trained policies and show their returns"
 

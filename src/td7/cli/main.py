@@ -8,14 +8,16 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
 from td7 import __version__
 from td7.cli import bench, dataset, evaluate, export, report, resume, study, train
 from td7.cli import list as listing
-from td7.cli.console import failed
+from td7.cli.console import failed, flushed, prepare_outputs
 from td7.cli.parser import Parser
 from td7.errors import InputError, RunError, UnknownTask, one_line, unknown
 
@@ -51,42 +53,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     # PyTorch's threads spin while they wait for each other. On a core that another program uses
     # they spin indefinitely: updates then take forty times as long; with this, a tenth of that.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    prepare_outputs()
+    return flushed(_status(sys.argv[1:] if argv is None else list(argv)))
+
+
+def _status(words: Sequence[str]) -> int:
+    """Run one command; errors of the user and of the machine become one line."""
     try:
-        return _run(sys.argv[1:] if argv is None else list(argv))
+        return _run(words)
     except InputError as error:
         return failed(error, 2)
     except RunError as error:
         return failed(error, 1)
     except KeyboardInterrupt:
         return failed("interrupted", 130)
-    except BrokenPipeError:  # `td7 list tasks | head`
-        # Python flushes standard output once more at exit, which would fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (OSError, MemoryError, RuntimeError) as error:
-        return failed(_machine_fault(error), 1)
+        return _machine_fault(error)
 
 
+# Errors of files that the user named, where a command did not explain them better.
+_FAULTS_OF_NAMES = (ENAMETOOLONG, ELOOP, ENOTDIR, EISDIR, ENOENT, EACCES, EPERM)
 _NO_MEMORY = "out of memory|allocate memory"  # PyTorch's errors on a GPU and on a CPU
 
 
-def _machine_fault(error: Exception) -> str:
-    """Return what the machine lacks, such as disk space; raise errors with another cause."""
+def _machine_fault(error: Exception) -> int:
+    """Say what the machine lacks, such as disk space; raise errors with another cause."""
+    if isinstance(error, BrokenPipeError):  # `td7 list tasks | head`
+        return 0
     if isinstance(error, OSError):
-        return str(error)
+        return failed(error, 2 if error.errno in _FAULTS_OF_NAMES else 1)
     if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
         raise error
     advice = "try fewer seeds at once, smaller networks or a smaller replay"
     if "CUDA" in str(error):
         advice += ", or --replay-device cpu to keep the replay in the host's memory"
-    return f"out of memory ({one_line(error)[:120]}); {advice}"
+    return failed(f"out of memory ({one_line(error)[:120]}); {advice}", 1)
 
 
 def _run(words: Sequence[str]) -> int:
     """Parse the words, run the command and return its exit status."""
+    _check_words(words)
     # As with `python -m td7`, so that a task can be in a module in the working folder.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    here = _working_folder()
+    if "" not in sys.path and here not in sys.path:
+        sys.path.append(here)
     with _interrupts_end_the_process():
         parser, commands = build_parser(words)
         if words and words[0] in LOADS_PYTORCH:
@@ -104,9 +114,33 @@ def _run(words: Sequence[str]) -> int:
         raise (options.parser if words[0] in commands else parser).unexpected(rest[0])
     if not hasattr(options, "command"):
         raise unknown("command", words[0], commands)
-    status = _run_command(COMMANDS[options.command], options)
-    sys.stdout.flush()
-    return status
+    return _run_command(COMMANDS[options.command], options)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse what no option means: empty words, and what no text contains."""
+    for before, word in pairwise(("td7", *words)):
+        if not word:
+            raise InputError(f"there is an empty word after {before}")
+        if re.fullmatch("--[^=]+=(--)?", word):  # argparse would take -- for no value
+            raise InputError(f"{word} gives no value")
+        if "\0" in word or not _is_unicode(word):
+            raise InputError(f"there is a character that no text has in {word!r}")
+
+
+def _is_unicode(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8 become half characters
+        return False
+    return True
+
+
+def _working_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        raise InputError("the working folder was deleted; change to another one") from None
 
 
 def build_parser(words: Sequence[str]) -> tuple[Parser, Mapping[str, Parser]]:

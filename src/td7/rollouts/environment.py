@@ -1,21 +1,36 @@
 """A Gymnasium environment with flat states, actions in [-1, 1], and terminated ≠ truncated."""
 
+import math
 import os
+import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, TypeVar, final
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
-from td7.errors import EnvironmentFault, InputError, RunError, one_line
+from td7.errors import (
+    NOT_FAULTS,
+    EnvironmentFault,
+    InputError,
+    RunError,
+    describe_raised,
+    one_line,
+    warn_once,
+)
 from td7.rollouts.watch import Place
 from td7.types import AnyFloat, Float64, Task, TaskSpec
+
+RESET = ("observation", "info")  # what an environment's methods return
+STEP = ("observation", "reward", "terminated", "truncated", "info")
+LARGEST = np.float64(np.finfo(np.float32).max)  # in the replay, everything is float32
+Result = TypeVar("Result")
 
 
 class Step(NamedTuple):
@@ -62,14 +77,35 @@ class ActionMap:
         return self._high / 2 - self._low / 2
 
 
+class ForeignCode:
+    """Calls a task's code, which may raise anything, and change how Python and NumPy behave."""
+
+    def __init__(self) -> None:
+        self._context = copy_context()  # in which np.seterr has effect
+
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        limit = sys.getrecursionlimit()
+        try:
+            return self._context.run(function, *arguments)
+        finally:
+            if sys.getrecursionlimit() < limit:
+                sys.setrecursionlimit(limit)
+
+
 @final
 class Environment:
-    """A task to act in. An episode is a pure function of its reset seed and its actions."""
+    """A task to act in. An episode is a pure function of its reset seed and its actions.
+
+    Whatever the task's code raises or returns wrongly becomes an EnvironmentFault, whose message
+    begins with the place: the name of the episode and the step.
+    """
 
     # Of this process, in which one environment acts at a time; workers share theirs.
     current_place: ClassVar[Place] = Place()
 
-    def __init__(self, task: Task, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(
+        self, task: Task, env: gymnasium.Env[Any, Any], foreign: ForeignCode | None = None
+    ) -> None:
         states = _box(task, "observation", env)
         actions = _box(task, "action", env)
         low, high = (tuple(map(float, bound.ravel())) for bound in (actions.low, actions.high))
@@ -85,6 +121,8 @@ class Environment:
             time_limit=env.spec.max_episode_steps if env.spec else None,
             action_dtype=str(actions.dtype),
         )
+        self._foreign = foreign or ForeignCode()
+        self._episode, self._steps = task.id, 0
         self._state_dtype: type[np.floating[Any]] = (
             np.float64 if states.dtype == np.float64 else np.float32
         )
@@ -96,12 +134,12 @@ class Environment:
 
         Messages call it `episode`.
         """
-        self._episode, self._steps = episode, 0
-        Environment.current_place.enter(self._episode, self._steps)
-        try:
-            observation, _ = self.env.reset(seed=int(seed))
-        finally:
-            Environment.current_place.leave()
+        self._episode, self._steps = episode or self.spec.task.id, 0
+        return self._call(self._reset, int(seed))
+
+    def _reset(self, seed: int) -> AnyFloat:
+        result = self._foreign.call(lambda: self.env.reset(seed=seed))
+        observation, _ = _parts("reset", result, RESET)
         return self._state(observation)
 
     def step(self, action: AnyFloat) -> Step:
@@ -114,14 +152,41 @@ class Environment:
         task_action = self.action_map.to_task(action)
         if self._action_dtype.kind != "f":
             task_action = np.rint(task_action)
-        shaped = task_action.astype(self._action_dtype).reshape(self.spec.action_shape)
         self._steps += 1
+        return self._call(
+            self._step, task_action.astype(self._action_dtype).reshape(self.spec.action_shape)
+        )
+
+    def _step(self, action: NDArray[Any]) -> Step:
+        result = self._foreign.call(self.env.step, action)
+        observation, reward, terminated, truncated, _ = _parts("step", result, STEP)
+        return Step(
+            self._state(observation),
+            _reward(reward),
+            bool(_scalar("terminated", terminated)),
+            bool(_scalar("truncated", truncated)),
+        )
+
+    def _call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call what contains the task's code; an EnvironmentFault says what is wrong with it."""
         Environment.current_place.enter(self._episode, self._steps)
         try:
-            observation, reward, terminated, truncated, _ = self.env.step(shaped)
+            return function(*arguments)
+        except NOT_FAULTS:
+            raise
+        except _WrongResultError as error:
+            raise EnvironmentFault(f"{self._where}: the environment {error}") from None
+        except BaseException as error:
+            raise EnvironmentFault(
+                f"{self._where}: the environment raised {describe_raised(error)}",
+                "".join(traceback.format_exception(error)),
+            ) from error
         finally:
             Environment.current_place.leave()
-        return Step(self._state(observation), float(reward), bool(terminated), bool(truncated))
+
+    @property
+    def _where(self) -> str:
+        return f"{self._episode}, {f'step {self._steps}' if self._steps else 'reset'}"
 
     def render(self) -> NDArray[np.uint8]:
         """Return the current frame, [height, width, 3]."""
@@ -130,31 +195,89 @@ class Environment:
                 f"{self.spec.task.id}: it was made without render=True, so it has no frames"
             )
         try:
-            image: Any = self.env.render()
+            image: Any = self._foreign.call(self.env.render)
             frame = np.asarray(() if image is None else image, np.uint8)
-        except Exception as error:  # a graphics library may raise anything
-            problem = f"its render() raised {type(error).__name__}"
+        except NOT_FAULTS:
+            raise
+        except BaseException as error:  # a graphics library may raise anything
+            problem = f"its render() raised {describe_raised(error)}"
             if _is_from_mujoco(error):
                 backend = f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}"
                 remedy = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-                problem = f"no frame with {backend} ({remedy})"
-            raise RunError(f"{self.spec.task.id}: {problem}: {one_line(error)}") from error
+                problem = f"no frame with {backend} ({remedy}): {one_line(error)}"
+            raise RunError(f"{self.spec.task.id}: {problem}") from error
         if frame.ndim != 3 or not frame.size:
             raise RunError(f"{self.spec.task.id}: its render() gave no frame [height, width, 3]")
         return frame
 
     def close(self) -> None:
-        self.env.close()
+        """Close the task. What its code raises is only shown: the results are complete by now."""
+        try:
+            self._foreign.call(self.env.close)
+        except NOT_FAULTS:
+            raise
+        except BaseException as error:  # the task's
+            warn_once(f"task {self.spec.task.id}: its close() raised {describe_raised(error)}")
 
     def _state(self, observation: Any) -> AnyFloat:
         array = np.asarray(observation)
         if array.shape != self.spec.state_shape:
-            raise EnvironmentFault(
-                f"{self.spec.task.id}: an observation has the shape {array.shape}, "
-                f"not the shape of the observation space {self.spec.state_shape}"
+            raise _WrongResultError(
+                f"returned an observation of the shape {array.shape}, "
+                f"but its observation space has the shape {self.spec.state_shape}"
             )
+        if array.dtype.kind not in "biufO":
+            problem = f"returned an observation of type {array.dtype}"
+            raise _WrongResultError(f"{problem}; allowed: numbers")
+        if not (fits := np.abs(array) <= LARGEST).all():  # false for NaN
+            dimension = int(np.flatnonzero(~fits)[0])
+            problem = _problem("observation", float(array.flat[dimension]))
+            raise _WrongResultError(f"{problem} (dimension {dimension})")
         # Always a copy: a task may reuse the array that it returned.
         return array.astype(self._state_dtype).reshape(-1)
+
+
+class _WrongResultError(Exception):
+    """What an environment returned is not what it should be."""
+
+
+def _parts(method: str, result: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return what a method of an environment returned, if it has these parts."""
+    if isinstance(result, tuple | list) and len(result) == len(names):
+        return tuple(result)
+    size = f" of {len(result)}" if isinstance(result, tuple | list) else ""
+    returned = f"{type(result).__name__}{size} from {method}()"
+    raise _WrongResultError(f"returned {returned}; allowed: ({', '.join(names)})")
+
+
+def _scalar(name: str, value: Any) -> float | bool:
+    """Return a number or a flag, which may also be an array of one."""
+    if isinstance(value, float | int):
+        return value
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        shape = f" of the shape {array.shape}" if array.ndim else ""
+        returned = f"{type(value).__name__}{shape} as {name}"
+        raise _WrongResultError(f"returned {returned}; allowed: a number")
+    number: float | bool = array.item()
+    return number
+
+
+def _reward(value: Any) -> float:
+    try:
+        reward = float(_scalar("reward", value))
+    except OverflowError:  # a whole number
+        reward = math.inf
+    if not abs(reward) <= LARGEST:  # false for NaN
+        raise _WrongResultError(f"{_problem('reward', reward)} ({reward})")
+    return reward
+
+
+def _problem(kind: str, number: float) -> str:
+    """Say what is wrong with a number that the replay cannot hold."""
+    if math.isfinite(number):
+        return f"returned {number:.1e} as {kind}, which float32 cannot hold"
+    return f"returned a non-finite {kind}"
 
 
 def _box(task: Task, kind: str, env: gymnasium.Env[Any, Any]) -> Box:
@@ -187,24 +310,8 @@ def _check_bounds(task: Task, low: tuple[float, ...], high: tuple[float, ...]) -
         )
 
 
-def _is_from_mujoco(error: Exception) -> bool:
+def _is_from_mujoco(error: BaseException) -> bool:
     """Whether the code that raised is MuJoCo's, where MUJOCO_GL matters."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     modules = (str(frame.f_globals.get("__name__")).split(".") for frame in frames)
     return any({"mujoco", "dm_control"} & set(module) for module in modules)
-
-
-@contextmanager
-def environment_faults(where: str) -> Iterator[None]:
-    """Turn what an environment raises into an EnvironmentFault with the place and the traceback.
-
-    That includes `sys.exit`. Only KeyboardInterrupt and `AbandonTask` are not the
-    environment's.
-    """
-    try:
-        yield
-    except (RunError, InputError):
-        raise
-    except (Exception, SystemExit) as error:
-        message = f"{where}: the environment raised {type(error).__name__}: {one_line(error)}"
-        raise EnvironmentFault(message, "".join(traceback.format_exception(error))) from error

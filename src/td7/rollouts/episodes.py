@@ -11,8 +11,8 @@ import numpy as np
 
 from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
-from td7.rollouts.environment import Environment, environment_faults
-from td7.rollouts.evaluation import check_finite, evaluate, first_steps
+from td7.rollouts.environment import Environment
+from td7.rollouts.evaluation import evaluate, first_steps
 from td7.rollouts.registration import make
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
@@ -77,11 +77,10 @@ class Player:
         if environment is None:
             environment = self._environments[type(task)] = make(self._task)
         begin = time.perf_counter()
-        with environment_faults(str(task)):
-            if isinstance(task, EvaluationTask):
-                return self._evaluate(environment, task, begin)
-            episode = play(environment, self._network, task)
-            return EpisodeResult(task, episode, time.perf_counter() - begin)
+        if isinstance(task, EvaluationTask):
+            return self._evaluate(environment, task, begin)
+        episode = play(environment, self._network, task)
+        return EpisodeResult(task, episode, time.perf_counter() - begin)
 
     def _evaluate(
         self, environment: Environment, task: EvaluationTask, begin: float
@@ -112,7 +111,6 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
     random = generator(task.seed, stream, task.episode)
 
     state = environment.reset(reset_seed, str(task))
-    check_finite(state, 0.0, f"{task}, reset")
     rows: list[AnyFloat] = []
     total, ended = 0.0, False
     while not ended and len(rows) < task.limit:
@@ -124,7 +122,6 @@ def play(environment: Environment, network: Network, task: EpisodeTask) -> Episo
         # The learner sees the action as float32, so the environment gets the same numbers.
         action = action.astype(np.float32)
         next_state, reward, terminated, truncated = environment.step(action)
-        check_finite(next_state, reward, f"{task}, step {len(rows) + 1}")
         rows.append(layout.row(state, action, next_state, reward, terminated))
         total += reward
         ended = terminated or truncated

@@ -13,9 +13,17 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from td7.errors import InputError, UnknownTask, describe_error, nearest, one_line, unknown
+from td7.errors import (
+    NOT_FAULTS,
+    InputError,
+    UnknownTask,
+    describe_error,
+    nearest,
+    one_line,
+    unknown,
+)
 from td7.processes import Script, StopScriptImport, script_import
-from td7.rollouts.environment import Environment
+from td7.rollouts.environment import Environment, ForeignCode
 from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
 
 _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
@@ -24,7 +32,8 @@ _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
 def make(task: Task, *, render: bool = False) -> Environment:
     """Return a new environment; with `render`, one that draws frames."""
     spec = _registered(task)
-    env = _make_with_gymnasium(task, spec, render=render)
+    foreign = ForeignCode()
+    env = _make_with_gymnasium(task, spec, foreign, render=render)
     try:
         # A task may also ignore the render mode.
         if render and not (_draws(env) and env.render_mode == "rgb_array"):
@@ -32,28 +41,35 @@ def make(task: Task, *, render: bool = False) -> Environment:
         if render:
             _draw_without_screen()
         _restore_margins(spec, env)
-        return Environment(task, env)
-    except InputError:
-        env.close()
-        raise
+        return Environment(task, env, foreign)
+    except BaseException as error:
+        with suppress(Exception):
+            env.close()
+        if isinstance(error, (InputError, *NOT_FAULTS)):
+            raise
+        raise InputError(f"task {task.id!r} cannot be used: {_describe(error)}") from error
 
 
-def _make_with_gymnasium(task: Task, spec: EnvSpec, *, render: bool) -> gymnasium.Env[Any, Any]:
+def _make_with_gymnasium(
+    task: Task, spec: EnvSpec, foreign: ForeignCode, *, render: bool
+) -> gymnasium.Env[Any, Any]:
     # Gymnasium's checker costs time at every step; Environment checks what matters.
     options: dict[str, Any] = {"disable_env_checker": True, **task.kwargs}
-    if render:
-        options["render_mode"] = "rgb_array"
+    if render or "render_mode" in {**spec.kwargs, **options}:
+        # Drawing on a screen ends the process where there is none.
+        options["render_mode"] = "rgb_array" if render else None
     try:
         with warnings.catch_warnings():
             if render:  # Gymnasium warns of a task that draws no frames; `make` raises for it
                 warnings.simplefilter("ignore")
             # With the spec instead of the id, Gymnasium does not warn that v4 has a successor.
-            return gymnasium.make(spec, **options)
+            return foreign.call(lambda: gymnasium.make(spec, **options))
     except _NOT_INSTALLED as error:
         message = f"task {task.id!r} needs a package that is not installed: {one_line(error)}"
         raise InputError(message) from error
-    # A task's constructor is foreign code: it may raise anything, and even exit.
-    except (Exception, SystemExit) as error:
+    except NOT_FAULTS:
+        raise
+    except BaseException as error:  # a task's constructor is foreign code: it may raise anything
         if render:
             make(task).close()  # raises if the task cannot be made at all
             raise InputError(f"task {task.id!r} draws no frames: {_describe(error)}") from error
@@ -102,7 +118,9 @@ def register_from(module: str, named_by: str) -> None:
     """Import a user's module, which registers tasks; an error message begins with `named_by`."""
     try:
         importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # foreign code may raise anything, and even exit
+    except NOT_FAULTS:
+        raise
+    except BaseException as error:  # foreign code may raise anything, and even exit
         message = f"{named_by}: module {module!r} cannot be imported: {describe_error(error)}"
         # Only for this module: the user knows where to look for what it imports.
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from td7.errors import InputError, RunError
 from td7.processes import Script, Worker, available_cores, end_workers, start_workers, worker_death
-from td7.rollouts.environment import Environment, environment_faults
-from td7.rollouts.evaluation import check_finite
+from td7.rollouts.environment import Environment
 from td7.rollouts.registration import make, register_in_worker
 from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer
 from td7.seeding import Stream, derived_seed, generator
@@ -83,9 +82,9 @@ class MemberEnvironment:
         stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
         self._random = generator(self._seed, stream, episode)
         self._state = self._environment.reset(
-            derived_seed(self._seed, Stream.EPISODE_RESET, episode), str(self)
+            derived_seed(self._seed, Stream.EPISODE_RESET, episode),
+            f"seed {self._seed}, episode {episode}",
         )
-        check_finite(self._state, 0.0, f"{self}, reset")
         self._draw()
 
     def _draw(self) -> None:
@@ -101,7 +100,6 @@ class MemberEnvironment:
         """Return the row, and whether the episode ended with it."""
         state, reward, terminated, truncated = self._environment.step(action)
         self._length += 1
-        check_finite(state, reward, f"{self}, step {self._length}")
         row = self._layout.row(self._state, action, state, reward, terminated)
         self._return += reward
         self._state = state
@@ -124,9 +122,6 @@ class MemberEnvironment:
 
     def close(self) -> None:
         self._environment.close()
-
-    def __str__(self) -> str:
-        return f"seed {self._seed}, episode {self._episode}"
 
 
 class VectorEnvironment(ABC):
@@ -179,10 +174,9 @@ class SerialVectorEnvironment(VectorEnvironment):
     ) -> None:
         super().__init__(members)
         self._abandonable = Abandonable()
-        self._environments = []
-        for seed, state in zip(seeds, current, strict=True):
-            with environment_faults(f"seed {seed}, episode {state.episode}"):
-                self._environments.append(MemberEnvironment(task, seed, state))
+        self._environments = [
+            MemberEnvironment(task, seed, state) for seed, state in zip(seeds, current, strict=True)
+        ]
 
     def _write_observations(self) -> None:
         for environment, shared in zip(self._environments, self._shared, strict=True):
@@ -193,8 +187,7 @@ class SerialVectorEnvironment(VectorEnvironment):
 
     def _step_all(self) -> None:
         for environment, shared in zip(self._environments, self._shared, strict=True):
-            with environment_faults(str(environment)):
-                environment.step(shared)
+            environment.step(shared)
 
     def abandon(self) -> None:
         self._abandonable.abandon()

@@ -6,7 +6,7 @@ from ctypes import Structure, c_char, c_int64
 from multiprocessing.sharedctypes import RawValue
 from typing import TypeVar, final
 
-from td7.errors import EnvironmentFault
+from td7.errors import ControlFlow, EnvironmentFault
 
 T = TypeVar("T")
 EPISODE_BYTES = 160  # of an episode's name, which may be cut
@@ -74,7 +74,7 @@ class StepTimer:
         )
 
 
-class AbandonTask(BaseException):
+class AbandonTask(ControlFlow):
     """Ends a task from within a signal handler; no environment's `except Exception` stops it."""
 
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 
-from td7.errors import InputError
+from td7.errors import ControlFlow, InputError
 
 WINDOW = 100  # training episodes in a rolling mean, as in Stable-Baselines3
 FLUSH_SECONDS = 10  # between writes of the event files
@@ -27,11 +27,8 @@ def check_package() -> None:
         raise InputError("event files need the tensorboard package: pip install 'td7[tensorboard]'")
 
 
-class ListenerFault(BaseException):
-    """Carries an exception of the user's callback past the handlers of the run's own errors.
-
-    It is a BaseException so that no `except Exception` takes it for a failure of the run.
-    """
+class ListenerFault(ControlFlow):
+    """Carries an exception of the user's callback past the handlers of the run's own errors."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__()

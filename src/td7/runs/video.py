@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.errors import InputError, RunError, one_line
-from td7.rollouts.environment import environment_faults
+from td7.errors import ControlFlow, InputError, RunError, one_line
 from td7.rollouts.evaluation import evaluate
 from td7.rollouts.registration import make
 from td7.runs.policies import Policy
@@ -53,8 +52,7 @@ def record(
                 episodes=1,
                 on_frame=lambda: write(environment.render()),
             )
-            with environment_faults(f"seed {seed}, filming"):
-                list(episodes)
+            list(episodes)
 
 
 Frame = NDArray[np.uint8]
@@ -122,7 +120,7 @@ def _temporary(file: Path) -> Iterator[Path]:
         raise
 
 
-class _Terminated(BaseException):
+class _Terminated(ControlFlow):
     """Raised by the signal handler; environments do not catch it with `except Exception`."""
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -14,6 +14,8 @@ from rich.progress import Progress as Bars
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from td7.errors import say
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def _number(value: float | None) -> str:
 
 
 class LiveProgress:
-    """A table of seeds under a bar, redrawn in place."""
+    """A table of seeds under a bar, redrawn in place, as long as there is a terminal."""
 
     every = 0.25  # seconds
 
@@ -124,17 +126,21 @@ class LiveProgress:
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
         if final or time.monotonic() - self._drawn >= self.every:
-            self._live.update(_draw(status()), refresh=True)
             self._drawn = time.monotonic()
+            with suppress(OSError):
+                self._live.update(_draw(status()), refresh=True)
 
     def say(self, message: str) -> None:
-        self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        with suppress(OSError):
+            self._live.console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        self._live.console.print(message, markup=False, style="yellow", soft_wrap=True)
+        with suppress(OSError):
+            self._live.console.print(message, markup=False, style="yellow", soft_wrap=True)
 
     def close(self) -> None:
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
 
 def _draw(status: Status) -> Group:
@@ -185,7 +191,7 @@ class LineProgress:
         self.say(f"{now.fraction:4.0%}  {rate}  {_times(now)}  {seeds}")
 
     def say(self, message: str) -> None:
-        print(message, file=self._file, flush=True)
+        say(message, self._file)
 
     def warn(self, message: str) -> None:
         self.say(message)
@@ -204,7 +210,7 @@ class QuietProgress:
         pass
 
     def warn(self, message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
+        say(message)
 
     def close(self) -> None:
         pass
