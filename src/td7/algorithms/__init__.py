@@ -18,7 +18,7 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
 from td7.configs import setting
-from td7.errors import InputError, describe_error, unknown
+from td7.errors import NOT_FAULTS, InputError, describe_error, unknown
 from td7.networks.description import Layer, Layout, Network, mlp
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import ParameterGroup, parameter_group, states
@@ -98,7 +98,9 @@ def algorithm(name: str) -> Algorithm:
     if colon:
         try:
             import_module(module)
-        except Exception as error:  # foreign code
+        except NOT_FAULTS:
+            raise
+        except BaseException as error:  # foreign code may raise anything, and even exit
             problem = f"module {module!r} cannot be imported: {describe_error(error)}"
             raise InputError(f"algorithm {name!r}: {problem}") from error
     if own_name not in ALGORITHMS:
