@@ -143,6 +143,59 @@ def test_a_signal_saves_a_run_whose_step_hangs(
     assert results(run) == expected
 
 
+def hang(name: str, seeds: str) -> str:
+    return f"worker process {name} hangs: {PLACES[seeds]} takes longer than 0.5 s (--step-timeout)"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "checkpoints", "worker"),
+    [
+        (TRAINING, "minimum", "td7-worker"),
+        (EVALUATION, "minimum", "td7-worker"),
+        (TRAINING, "none", "td7-stepper"),
+    ],
+)
+def test_a_step_that_hangs_again_and_again_is_named(
+    tmp_path: Path,
+    gate: Gate,
+    uninterrupted: Callable[..., td7.Run],
+    seeds: str,
+    checkpoints: str,
+    worker: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A worker that runs tasks is replaced before; in either case the run is saved."""
+    expected = results(uninterrupted(seeds, checkpoints).path)
+    run = tmp_path / "run"
+    options = {"workers": 3, "step_timeout": 0.5, "snapshot_every": 0}
+    assert main(gate.command(run, seeds, checkpoints, **options)) == 1
+    *replaced, error = capfd.readouterr().err.splitlines()
+    hangs = [hang(f"{worker}-{i}", seeds) for i in range(3)]
+    saved = f"all training before it is saved, `td7 resume {run}` tries again"
+    assert error in [f"td7: {h}; {saved}" for h in hangs]
+    assert len(replaced) == (worker == "td7-worker")
+    assert all(line in [f"{h}; a new worker replaces it" for h in hangs] for line in replaced)
+    assert not multiprocessing.active_children()
+    gate.path.unlink()
+    td7.resume(run, workers=0, quiet=True)
+    assert results(run) == expected
+
+
+def test_a_step_that_hangs_once_changes_nothing(
+    tmp_path: Path,
+    gate: Gate,
+    uninterrupted: Callable[..., td7.Run],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    expected = results(uninterrupted(TRAINING, "minimum", "once").path)
+    run = tmp_path / "run"
+    command = gate.command(run, TRAINING, "minimum", "once", workers=1, step_timeout=0.5)
+    assert main(command) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == f"{hang('td7-worker-0', TRAINING)}; a new worker replaces it"
+    assert results(run) == expected
+
+
 def test_a_process_that_no_signal_reaches_is_killed(
     tmp_path: Path,
     gate: Gate,

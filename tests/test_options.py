@@ -143,6 +143,7 @@ CHANGED: dict[str, Any] = {
     "device": "cuda",
     "replay_device": "cpu",
     "workers": "3",
+    "step_timeout": 0.5,
     "processes": "2",
     "threads": "4",
     "precision": "float64",

@@ -181,14 +181,14 @@ def test_resume_shows_where_it_continues(
     assert " steps, restarted, as there is no snapshot, cpu, " in capsys.readouterr().err
 
 
-def test_workers_and_snapshots_are_as_before_unless_given(
+def test_what_decides_no_result_is_as_before_unless_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    used: list[tuple[int, float]] = []
+    used: list[tuple[int, float, float]] = []
 
     def loop_with_note(setup: RunSetup) -> Loop:
-        used.append((setup.workers, setup.snapshot_every))
+        used.append((setup.workers, setup.snapshot_every, setup.step_timeout))
         return loop_for(setup)
 
     monkeypatch.setattr("td7.training.start.loop_for", loop_with_note)
@@ -199,15 +199,17 @@ def test_workers_and_snapshots_are_as_before_unless_given(
         quiet=True,
         workers="1",
         snapshot_every=7.0,
+        step_timeout=70.0,
         set={**SMALL, "checkpoints": "none"},
     )
     td7.resume(path, quiet=True)
     assert main(["resume", str(path), "--quiet", "--workers", "0"]) == 0
     assert main(["resume", str(path), "--quiet", "--snapshot-every", "0"]) == 0
-    assert used == [(1, 7.0), (1, 7.0), (0, 7.0), (1, 0.0)]
+    assert main(["resume", str(path), "--quiet", "--step-timeout", "0"]) == 0
+    assert used == [(1, 7, 70), (1, 7, 70), (0, 7, 70), (1, 0, 70), (1, 7, 0)]
     # A run of a version that did not record them takes the defaults.
     config = json.loads((path / "config.json").read_text())
-    del config["workers"], config["snapshot_every"]
+    del config["workers"], config["snapshot_every"], config["step_timeout"]
     (path / "config.json").write_text(json.dumps(config))
     td7.resume(path, quiet=True)
-    assert used[4:] == [(0, 5.0)]
+    assert used[5:] == [(0, 5, 600)]

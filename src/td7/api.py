@@ -94,16 +94,17 @@ def resume(
     set: Any = (),  # the option's name
     workers: int | str | None = None,
     snapshot_every: float | None = None,
+    step_timeout: float | None = None,
     quiet: bool = False,
     listener: Listener | None = None,
     trust: bool = False,
 ) -> Run:
     """Continue a run that was stopped, exactly as if it had not been; `steps` may extend it.
 
-    `workers` and `snapshot_every` stay as before unless they are given; `listener` is as in
-    `train`. `dataset` is where the run's data are now, if they were moved. `set` is a check:
-    hyperparameters that differ from the run's are an error. A folder that another user made may
-    name modules and files: `trust` says that you know its author.
+    `workers`, `snapshot_every` and `step_timeout` stay as before unless they are given; `listener`
+    is as in `train`. `dataset` is where the run's data are now, if they were moved. `set` is a
+    check: hyperparameters that differ from the run's are an error. A folder that another user made
+    may name modules and files: `trust` says that you know its author.
     """
     from td7.training.start import ResumeOptions, continue_run
 
@@ -114,6 +115,7 @@ def resume(
         set=set,
         workers=workers,
         snapshot_every=snapshot_every,
+        step_timeout=step_timeout,
         quiet=quiet,
         trust=trust,
     )

@@ -110,6 +110,13 @@ class TrainOptions:
         "(auto: 0 on a cpu; on cuda one per seed and five for evaluation, as cores allow)",
         group="Hardware",
     )
+    step_timeout: float = setting(
+        600.0,
+        "seconds that an environment's step may take in a worker, which is then replaced, once per "
+        "episode; otherwise the run is saved and ends. 0: no limit, and never one with --workers 0",
+        group="Hardware",
+        at_least=0,
+    )
     processes: str = setting(
         "auto",
         "on a cpu, learner processes that share the seeds; affects the last digits of results "

@@ -28,7 +28,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         parser, "--set", "hyperparameters to check: if the run has other values, it is not resumed"
     )
     add_trust(parser)
-    changeable = ("workers", "snapshot_every", "quiet")
+    changeable = ("workers", "snapshot_every", "step_timeout", "quiet")
     add_from_options(parser, TrainOptions, changeable, default="as before")
     names = {*(f.name for f in dataclasses.fields(TrainOptions)), *hyperparameter_names()}
     parser.refused = dict.fromkeys(set(map(flag, names)).difference(parser.option_names()), FIXED)
@@ -45,6 +45,7 @@ def run(options: Namespace) -> int:
             set=options.set,
             workers=options.workers,
             snapshot_every=options.snapshot_every,
+            step_timeout=options.step_timeout,
             quiet=options.quiet,
             trust=options.trust,
         ),

@@ -46,6 +46,7 @@ class LockstepTraining(SingleProcessTraining):
             self.spec,
             max(0, workers - evaluator_count(workers)),
             spins=can_spin(workers),
+            step_timeout=self._setup.step_timeout,
         )
         self._parts.resources.callback(self._environments.close)
         now = self._environments.observe()

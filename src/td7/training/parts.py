@@ -33,6 +33,7 @@ class RunSetup:
     dataset: Dataset | None = None  # None: the run collects its own data
     workers: int = 0  # processes that play episodes; 0: the learner's own process does
     snapshot_every: float = 0.0  # minutes; 0: only when stopped and at the end
+    step_timeout: float = 0.0  # seconds that a step in a worker may take; 0: for ever
     tensorboard: bool = False
     listener: Listener | None = None
     can_interrupt: bool = True  # a second signal ends the run without a snapshot
@@ -72,7 +73,13 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
             say=progress.say,
         )
         folder.add_metrics(engine.metrics)
-        executor = make_executor(config.task, learner.policy_network, workers, progress.warn)
+        executor = make_executor(
+            config.task,
+            learner.policy_network,
+            workers,
+            progress.warn,
+            step_timeout=setup.step_timeout,
+        )
         resources.callback(executor.close)
         return RunParts(
             clock=clock,

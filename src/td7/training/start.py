@@ -43,7 +43,8 @@ from td7.training.resolve import (
 from td7.types import RowLayout, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
-RESUMED_OPTIONS = ("workers", "snapshot_every", "tensorboard")  # kept unless they are given again
+# Kept unless they are given again.
+RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class ResumeOptions:
     set: Any = ()  # hyperparameters, which must be those of the run
     workers: int | str | None = None
     snapshot_every: float | None = None
+    step_timeout: float | None = None
     quiet: bool = False
     trust: bool = False  # the user's word for what the folder names
 
@@ -83,6 +85,7 @@ def start(
         "hardware": hardware(config.device),
         "workers": options.workers,
         "snapshot_every": options.snapshot_every,
+        "step_timeout": options.step_timeout,
         "tensorboard": options.tensorboard,
         "command": command_line(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -96,6 +99,7 @@ def start(
         dataset=dataset,
         workers=workers,
         snapshot_every=options.snapshot_every,
+        step_timeout=options.step_timeout,
         tensorboard=options.tensorboard,
         listener=listener,
     )
@@ -143,6 +147,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         dataset=dataset,
         workers=workers,
         snapshot_every=options.snapshot_every,
+        step_timeout=options.step_timeout,
         tensorboard=options.tensorboard,
         listener=listener,
     )
@@ -247,7 +252,7 @@ def _check_listener(listener: object) -> None:
 def _resumed_options(record: Mapping[str, Any], changes: ResumeOptions) -> TrainOptions:
     """How the run is carried out: as before, except for the options given on resume."""
     before = {name: record[name] for name in RESUMED_OPTIONS if name in record}
-    now = {"workers": changes.workers, "snapshot_every": changes.snapshot_every}
+    now = {name: getattr(changes, name, None) for name in RESUMED_OPTIONS}
     changed = {name: value for name, value in now.items() if value is not None}
     return train_options({**before, **changed, "quiet": changes.quiet})
 
