@@ -14,13 +14,13 @@ from gymnasium.envs.registration import EnvSpec
 from td7.algorithms.td7 import TD7Config
 from td7.algorithms.tqc import TQCConfig
 from td7.errors import InputError
+from td7.memory import group_bytes
 from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.training.hardware import (
     PROCESS_BYTES,
     WORTH_COMPILING,
     WORTH_DIVIDING,
-    _group_bytes,
     check_memory,
     choose_engine,
     choose_processes,
@@ -202,12 +202,12 @@ def test_limits_of_containers_count(tmp_path: Path) -> None:
     inner = root / "job" / "step"
     inner.mkdir(parents=True)
     own.write_text("4:memory:/old\n0::/job/step\n")
-    assert _group_bytes(own, root) == []
+    assert group_bytes(own, root) == []
     for level, limit, used, cached in ((inner, "1000", 700, 200), (root / "job", "max", 0, 0)):
         (level / "memory.max").write_text(f"{limit}\n")
         (level / "memory.current").write_text(f"{used}\n")
         (level / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\n")
-    assert _group_bytes(own, root) == [500]
+    assert group_bytes(own, root) == [500]
     (root / "job" / "memory.max").write_text("300\n")
-    assert _group_bytes(own, root) == [500, 300]
-    assert _group_bytes(tmp_path / "none", root) == []
+    assert group_bytes(own, root) == [500, 300]
+    assert group_bytes(tmp_path / "none", root) == []

@@ -28,6 +28,7 @@ from td7.datasets.checks import (
     reading,
     unit_actions,
 )
+from td7.datasets.contained import check_memory, check_strings, member, open_hdf5
 from td7.datasets.dataset import Dataset
 from td7.datasets.scores import task_of_file
 from td7.errors import InputError
@@ -46,15 +47,15 @@ COLUMNS = ("rewards", *FLAGS)  # one number per row; the other fields have sever
 
 def read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int) -> Dataset:
     """Read a file; `where` names it in errors, and the task's `bounds` replace the file's own."""
-    if not h5py.is_hdf5(path):
-        raise InputError(f"{where} is not an HDF5 file")
-    with reading(where):
-        file = h5py.File(path, "r")
-    with file:
+    with open_hdf5(path, where) as file:
         fields = _fields(where, file)
+        check_memory(where, list(fields.values()))
         layout = RowLayout(fields["observations"].shape[1], fields["actions"].shape[1])
         with reading(f"{where}: attributes"):
-            attributes = dict(file.attrs)
+            names = [name for name in file.attrs if name.startswith(ATTRIBUTE)]
+            if names:
+                check_strings(path, where)
+            attributes = {name: file.attrs[name] for name in names}
             task_id = _text(attributes.get(f"{ATTRIBUTE}task", "")) or task_of_file(path.stem)
             kwargs_text = attributes.get(f"{ATTRIBUTE}task_kwargs")
             task_kwargs = None if kwargs_text is None else dict(json.loads(kwargs_text))
@@ -132,7 +133,7 @@ def _fields(where: str, file: Any) -> dict[str, Any]:
             names = ", ".join(list(file)[:12]) or "nothing"
             raise InputError(f"{where}: no field {name!r}; it has {names}")
         with reading(f"{where}: {name}"):
-            fields[name] = file[name]
+            fields[name] = member(where, file, name)
         if not isinstance(fields[name], h5py.Dataset):
             raise InputError(f"{where}: {name} is a group; allowed: an array")
     _check_fields(where, fields)

@@ -1,5 +1,6 @@
 """Minari's datasets, read as replay rows."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box
 
 from td7.datasets.checks import (
     action_bounds,
@@ -16,8 +16,9 @@ from td7.datasets.checks import (
     reading,
     unit_actions,
 )
+from td7.datasets.contained import all_datasets, check_memory, check_strings, open_hdf5
 from td7.datasets.dataset import Dataset
-from td7.errors import InputError, one_line
+from td7.errors import InputError
 from td7.rollouts.environment import ActionMap
 from td7.types import Float32, RowLayout
 
@@ -35,6 +36,7 @@ def minari_folder(path: Path) -> Path | None:
 
 def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
     """Read all rows: a Minari episode has a next observation even where it was cut."""
+    _check_folder(folder, where)
     try:
         import minari
 
@@ -43,8 +45,7 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
     except ImportError as error:
         hint = "pip install 'td7[minari]'"
         raise InputError(f"{where}: Minari's datasets need the extra `minari`: {hint}") from error
-    states = _flat_box(where, "observation", data.observation_space)
-    actions = _flat_box(where, "action", data.action_space)
+    states, actions = data.observation_space, data.action_space
     layout = RowLayout(*states.shape, *actions.shape)
     stated_bounds = ActionMap(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
     bounds = action_bounds(where, bounds, stated_bounds, layout)
@@ -64,6 +65,27 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
         self_collected=False,
         warnings=tuple(warnings),
     )
+
+
+def _check_folder(folder: Path, where: str) -> None:
+    """Raise for what Minari would read elsewhere, or for the size of, or make to find out."""
+    with reading(f"{where}: metadata.json"):
+        metadata = json.loads((folder / "metadata.json").read_text())
+        # Minari makes the task itself, by any name that the file gives, where one is missing.
+        for kind in ("observation", "action"):
+            text = metadata[f"{kind}_space"]
+            space = json.loads(text)
+            sizes = space.get("shape") if space["type"] == "Box" else None
+            if sizes is None or len(sizes) != 1 or not 0 < sizes[0] <= len(text):
+                shown = space["type"] if sizes is None else f"Box of shape {tuple(sizes)}"
+                raise InputError(f"{where}: the {kind} space is a {shown}; allowed: a flat Box")
+    main = folder / "main_data.hdf5"
+    if metadata.get("data_format") == "hdf5" and main.exists():
+        with open_hdf5(main, where) as file:
+            datasets = all_datasets(where, file)
+            check_memory(where, datasets)
+            if any(dataset.dtype.kind == "O" for dataset in datasets):
+                check_strings(main, where)
 
 
 def _task_kwargs(spec: EnvSpec) -> dict[str, Any]:
@@ -122,9 +144,3 @@ def _episode_rows(where: str, episode: Any, layout: RowLayout) -> tuple[Float32,
             raise InputError(f"{where}: {name} has the shape {array.shape}; allowed: {shape}")
     parts = (observations[:-1], actions, observations[1:], rewards, ~terminations)
     return np.column_stack(parts), bool((terminations | truncations)[-1:].any())
-
-
-def _flat_box(where: str, kind: str, space: Any) -> Box:
-    if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0]:
-        return space
-    raise InputError(f"{where}: the {kind} space is {one_line(space)}; allowed: a flat Box")

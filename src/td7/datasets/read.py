@@ -3,6 +3,7 @@
 from difflib import get_close_matches
 from pathlib import Path
 
+from td7.datasets.checks import reading
 from td7.datasets.dataset import Dataset
 from td7.datasets.download import DATASETS
 from td7.datasets.hdf5 import TIME_LIMIT, read_hdf5
@@ -21,10 +22,11 @@ def read(
     `time_limit` is the task's, for data without timeouts; it defaults to D4RL's.
     """
     path = Path(source)
-    if path.is_file():
-        return read_hdf5(path, str(source), bounds, time_limit or TIME_LIMIT)
-    if folder := minari_folder(path):
-        return read_minari(folder, str(source), bounds)
+    with reading(str(source)):
+        if path.is_file():
+            return read_hdf5(path, str(source), bounds, time_limit or TIME_LIMIT)
+        if folder := minari_folder(path):
+            return read_minari(folder, str(source), bounds)
     if path.is_dir():
         raise InputError(f"{source} is a folder without a Minari dataset: no metadata.json")
     if str(source) in DATASETS:

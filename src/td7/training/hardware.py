@@ -1,9 +1,7 @@
 """What a run uses of this machine, and what does not fit it: checked before anything is written."""
 
 import os
-import re
 from multiprocessing import current_process
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +12,12 @@ from td7.configs import parse_number
 from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, one_of
+from td7.memory import free_bytes
 from td7.options import DEVICES
 from td7.processes import Script, available_cores
 from td7.training.config import RunConfig
 from td7.types import RowLayout, Task, TaskSpec
 
-CGROUPS = Path("/sys/fs/cgroup")  # Linux' control groups, version 2
 WORTH_THREADS = 4_000_000  # multiplications per product; below, threads wait more than they work
 MOST_WORKERS = 1_000  # more is a typing error
 # Updates of all seeds on a CPU: compilation takes one or two minutes and saves 10 ms per update.
@@ -173,33 +171,7 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> None:
 
 def _free_bytes(device: str) -> int | None:
     """Memory that a run may take; None where that cannot be known."""
-    if device == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    available = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    free = [1024 * int(available[1])] if available else []
-    return min([*free, *_group_bytes()], default=None)
-
-
-def _group_bytes(own: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> list[int]:
-    """What is left of the limits of containers and batch systems, from the innermost outwards."""
-    try:
-        entry = re.search(r"^0::/(.*)$", own.read_text(), re.MULTILINE)
-    except OSError:
-        return []
-    group = root / (entry[1] if entry else "")
-    free = []
-    for level in (group, *group.parents):
-        try:
-            limit, used = ((level / f"memory.{name}").read_text() for name in ("max", "current"))
-            cached = re.findall(r"^inactive_file (\d+)$", (level / "memory.stat").read_text(), re.M)
-            free.append(max(0, int(limit) - int(used) + sum(map(int, cached))))
-        except (OSError, ValueError):  # no such file, or "max", which means no limit
-            continue
-    return free
+    return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else free_bytes()
 
 
 def hardware(device: str) -> dict[str, Any]:
