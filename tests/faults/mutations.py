@@ -1,0 +1,204 @@
+"""Spoilt run and study folders: a command refuses them, or its result is that of the good folder.
+
+A file that carries no checksum can be changed to another valid file; such a trial is counted as
+"not covered by a checksum" if `UNCOVERED` names the file and the command, and fails otherwise.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import td7
+from faults import edits, samples
+from faults.campaign import Outcome
+from faults.forks import Result, in_child, in_lanes, in_loaded_process
+from faults.verdicts import changed, check_ended, check_refused, tree
+from folders import contents
+from td7.cli.console import failed
+from td7.cli.main import main
+
+NAME = "mutations"
+FULL = 10_000
+QUICK = 60
+
+
+def _td7(*words: str) -> int:
+    return main(words)
+
+
+def _predict(path: str) -> int:
+    """Load the policy of each seed and print its actions."""
+    try:
+        policies = [td7.load(path, seed) for seed in samples.SEEDS]
+        states = np.random.default_rng(0).normal(size=(3, *policies[0].spec.state_shape))
+        actions = [policy.predict(states)[0].tolist() for policy in policies]
+    except td7.InputError as error:
+        return failed(error, 2)
+    print(actions)
+    return 0
+
+
+KEPT = f"run/policies/{samples.STOPS[0]}"
+COMMANDS: Mapping[str, Callable[[], int]] = {
+    "resume": partial(_td7, "resume", "run", "--steps", str(samples.LAST), "--quiet"),
+    "evaluate": partial(_td7, "evaluate", "run", "--episodes", "1"),
+    "evaluate kept": partial(_td7, "evaluate", KEPT, "--episodes", "1"),
+    "load": partial(_predict, "run"),
+    "load kept": partial(_predict, KEPT),
+    "export": partial(_td7, "export", "run", "--seed", str(samples.SEEDS[0]), "--out", "p.onnx"),
+    "report": partial(_td7, "report", "run", "--no-figures"),
+    "report on the study": partial(_td7, "report", "study", "--no-figures"),
+    "study": partial(_td7, *samples.STUDY_WORDS),
+    "study --dry-run": partial(_td7, *samples.STUDY_WORDS, "--dry-run"),
+}
+
+READERS = ("evaluate", "load", "export", "report")  # of a run folder
+# Which files of a sample to spoil, how often, and the commands that may read them.
+TARGETS: Sequence[tuple[str, float, Sequence[str]]] = (
+    (r"run/config\.json", 3, ("resume", "resume", *READERS)),
+    (r"run/finished\.json", 1, ("resume", "report")),
+    (r"run/(evaluations|episodes|metrics)\.csv", 4, ("resume", "evaluate", "report", "report")),
+    (r"run/timings\.csv", 1, ("resume", "report")),
+    (r"run/policy/policy\.json", 3, ("resume", "evaluate", "load", "export")),
+    (r"run/policy/.*safetensors", 2, ("evaluate", "load", "export")),
+    (r"run/policies/.*", 2, ("evaluate kept", "load kept")),
+    (r"run/snapshot/\d+/manifest\.json", 3, ("resume",)),
+    (r"run/snapshot/\d+/members\.json", 2, ("resume",)),
+    (r"run/snapshot/\d+/state\.safetensors", 2, ("resume",)),
+    (r"run/snapshot/replay/.*", 3, ("resume",)),
+    (r"study/study\.json", 2, ("study", "study --dry-run", "report on the study")),
+    (r"study/failed\.json", 1, ("study", "study --dry-run", "report on the study")),
+    (r"study/[^/]*/.*/config\.json", 1, ("study --dry-run", "report on the study")),
+    (r"study/[^/]*/.*/finished\.json", 1, ("study --dry-run", "report on the study")),
+    (r"study/[^/]*/.*\.csv", 1, ("study --dry-run", "report on the study")),
+)
+# What may differ without a word: pairs of a pattern of files and a command, with the reason.
+UNCOVERED: Mapping[tuple[str, str], str] = {}
+MAY_CHANGE = {  # paths that a command that succeeds may make, change or delete
+    "resume": r"run/(?!policies/0000000[0-6]).*",
+    "export": r"p\.onnx",
+    "report": r"report(/.*)?",
+    "report on the study": r"report(/.*)?",
+    "study": r"study/(study\.json|failed\.json|logs)",
+}
+REFUSED = r"(run|study/.*)/\.lock"  # what a command that refuses may
+
+
+class Target(NamedTuple):
+    sample: str
+    file: str  # within the sample
+    commands: Sequence[str]
+    weight: float
+
+
+class Campaign(NamedTuple):
+    """What every trial needs."""
+
+    seed: int
+    samples: Path
+    targets: Sequence[Target]
+    expected: Mapping[tuple[str, str], Any]  # by sample and command: the good folder's result
+
+
+def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
+    return in_loaded_process(_run, trials, seed, folder)
+
+
+def _run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
+    made = folder / "samples"
+    made.mkdir()
+    result = in_child(partial(samples.make_all, made), made)
+    assert result.status == 0, result.text
+    targets = _targets(made)
+    pairs = {(target.sample, command) for target in targets for command in target.commands}
+    expected = {pair: _expected(made, *pair, folder / "expected") for pair in sorted(pairs)}
+    return in_lanes(trials, folder, partial(_trial, Campaign(seed, made, targets, expected)))
+
+
+def _targets(made: Path) -> list[Target]:
+    """Every file that a trial may spoil; the files of one pattern share its weight."""
+    found = []
+    for sample in sorted(path for path in made.iterdir() if path.is_dir()):
+        names = sorted(p.relative_to(sample).as_posix() for p in sample.rglob("*") if p.is_file())
+        for pattern, weight, commands in TARGETS:
+            files = [name for name in names if re.fullmatch(pattern, name)]
+            found += [Target(sample.name, f, commands, weight / len(files)) for f in files]
+    return found
+
+
+def _expected(made: Path, sample: str, command: str, folder: Path) -> Any:
+    shutil.copytree(made / sample, folder)
+    result = in_child(COMMANDS[command], folder)
+    assert result.status == 0, f"{command} of the good folder {sample}: {result.text}"
+    observed = _observed(command, result, folder)
+    shutil.rmtree(folder)
+    return observed
+
+
+def _observed(command: str, result: Result, folder: Path) -> Any:
+    """What a command that succeeded resulted in."""
+    if command == "resume":
+        return contents(folder / "run")
+    if command == "export":
+        return (folder / "p.onnx").read_bytes()
+    if command.startswith("report"):
+        return {**tree(folder / "report"), "summary": result.out}
+    return result.out
+
+
+def _trial(campaign: Campaign, number: int, folder: Path) -> str:
+    random = np.random.default_rng([campaign.seed, number])
+    weights = np.array([target.weight for target in campaign.targets])
+    target = campaign.targets[int(random.choice(len(weights), p=weights / weights.sum()))]
+    command = str(random.choice(list(target.commands)))
+    sandbox = folder / "here"
+    shutil.copytree(campaign.samples / target.sample, sandbox)
+    edit = edits.spoil(sandbox / target.file, sandbox, random)
+    if not edit:
+        return ""
+    what = f"{command}, {target.sample}/{target.file} {edit}"
+    before = tree(sandbox)
+    result = in_child(COMMANDS[command], sandbox)
+    try:
+        ended = _judge(campaign, target, command, result, sandbox)
+        _check_files(command, result, changed(before, tree(sandbox)))
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {error}") from None
+    return f"{command}: {ended}"
+
+
+def _judge(campaign: Campaign, target: Target, command: str, result: Result, sandbox: Path) -> str:
+    """Return how the command took the spoilt folder, or raise an AssertionError."""
+    check_ended(result)
+    if result.status != 0:
+        check_refused(result, warnings=command == "resume")
+        return "refused"
+    expected = campaign.expected[target.sample, command]
+    if _observed(command, result, sandbox) == expected:
+        return "as from the good folder" + (", with a warning" if result.err else "")
+    said = f"; it said {result.err[:300]!r}" if result.err else ""
+    if said and command != "resume":
+        return "differs, with a note"
+    for file, reader in UNCOVERED:
+        if reader == command and re.fullmatch(file, target.file):
+            return "differs: the file has no checksum"
+    raise AssertionError(f"silently wrong{said}: {_difference(command, result, sandbox, expected)}")
+
+
+def _difference(command: str, result: Result, sandbox: Path, expected: Any) -> str:
+    observed = _observed(command, result, sandbox)
+    if isinstance(expected, dict):
+        return ", ".join(n for n in {**expected, **observed} if expected.get(n) != observed.get(n))
+    return f"{observed[-200:]!r}"
+
+
+def _check_files(command: str, result: Result, paths: Sequence[str]) -> None:
+    """Raise if the command wrote where it should not."""
+    pattern = REFUSED if result.status else f"{REFUSED}|{MAY_CHANGE.get(command, '')}"
+    wrong = [path for path in paths if not re.fullmatch(pattern, path)]
+    assert not wrong, f"exit status {result.status}, but it changed {', '.join(wrong)[:300]}"
