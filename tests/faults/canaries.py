@@ -14,10 +14,11 @@ EXECUTED = "executed"  # what a module that must not be imported writes here
 class Canaries:
     """A folder as it is now; `check` finds what a command did to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, reads: bool = True) -> None:
+        """With `reads`, a file that was read counts as well."""
         self._folder = folder
         self._before: Mapping[str, str] = tree(folder)
-        self._files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        self._files = [path for path in sorted(folder.rglob("*")) if path.is_file() and reads]
         for file in self._files:
             os.utime(file, (LONG_AGO, file.stat().st_mtime))
 

@@ -155,6 +155,13 @@ def _row(name: str, index: Any, value: Any) -> Build:
     return _with(**{name: array})
 
 
+def _content(data: bytes) -> Build:
+    def build(path: Path, _: Path) -> None:
+        path.write_bytes(data)
+
+    return build
+
+
 def _module(path: Path, outside: Path) -> None:
     """A task whose module lies in the working folder; importing it would leave a trace."""
     _save(path)
@@ -174,9 +181,9 @@ BAD: Mapping[str, Build] = {
     "soft link through another file": _replaced("rewards", _linked_group),
     "a FIFO": lambda path, _: os.mkfifo(path),
     "a folder": lambda path, _: path.mkdir(),
-    "an empty file": lambda path, _: path.write_bytes(b"") and None,
-    "text": lambda path, _: path.write_text("observations,actions\n") and None,
-    "only HDF5's signature": lambda path, _: path.write_bytes(b"\x89HDF\r\n\x1a\n") and None,
+    "an empty file": _content(b""),
+    "text": _content(b"observations,actions\n"),
+    "only HDF5's signature": _content(b"\x89HDF\r\n\x1a\n"),
     "10^10 rows": _huge(10**10),
     "10^12 rows": _huge(10**12),
     "2^60 rows": _huge(2**60),
@@ -249,6 +256,7 @@ UNUSUAL: Mapping[str, Build] = {
         lambda f: f.move("rewards", "r") or f.__setitem__("rewards", h5py.SoftLink("/r"))
     ),
     "no timeouts": _with(timeouts=None),
+    "a task of a module, which --env replaces": _module,
     "no next observations": _with(next_observations=None),
 }
 GOOD: Sequence[Mapping[str, Any]] = (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import td7
 from faults.campaign import Outcome
@@ -27,7 +27,7 @@ LIBRARIES = ("scipy.stats", "h5py", "rich.console", "onnx.reference", "onnx.chec
 NOT_LOADED = ("td7.networks.triton_kernels", "td7.bench")  # what other programs need
 LANES = 2  # children at a time
 CPU_SECONDS = 20  # that a command may take; one that refuses its input takes a hundredth
-SECONDS = 60.0  # likewise of wall-clock time, which other programs on the machine lengthen
+SECONDS = 40.0  # likewise of wall-clock time, which other programs on the machine lengthen
 MEMORY = 4 << 30  # bytes that a child may have, beyond what its libraries map
 ORPHANS = 5.0  # seconds within which the processes of a command end after it
 CRASHED = 70  # the exit status of a child whose work raised; no command returns it
@@ -182,13 +182,18 @@ def _be_lane(
         os._exit(status)
 
 
-def in_loaded_process(work: Callable[..., Outcome], *arguments: Any) -> Outcome:
-    """Return `work(*arguments)` from a process with every library and without threads.
+def in_loaded_process(
+    work: Callable[[Sequence[int], int, Path], Outcome],
+    trials: Sequence[int],
+    seed: int,
+    folder: Path,
+) -> Outcome:
+    """Return `work(trials, seed, folder)` from a process with every library and without threads.
 
     It is forked from the one that all parts share, so that loading takes place once.
     """
     here, there = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=_work_loaded, args=(there, work, arguments))
+    process = PROCESSES.Process(target=_work_loaded, args=(there, work, trials, seed, folder))
     process.start()
     there.close()
     try:
@@ -200,10 +205,17 @@ def in_loaded_process(work: Callable[..., Outcome], *arguments: Any) -> Outcome:
     return outcome
 
 
-def _work_loaded(connection: Connection, work: Callable[..., Outcome], arguments: Any) -> None:
+def _work_loaded(
+    connection: Connection,
+    work: Callable[[Sequence[int], int, Path], Outcome],
+    trials: Sequence[int],
+    seed: int,
+    folder: Path,
+) -> None:
+    os.environ["XDG_CONFIG_HOME"] = str(folder / "config")  # the key that signs runs
     for module in LIBRARIES:
         import_module(module)
     for found in pkgutil.walk_packages(td7.__path__, "td7."):
         if not found.name.startswith(NOT_LOADED):
             import_module(found.name)
-    connection.send(work(*arguments))
+    connection.send(work(trials, seed, folder))

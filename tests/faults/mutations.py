@@ -31,7 +31,7 @@ def _td7(*words: str) -> int:
     return main(words)
 
 
-def _predict(path: str) -> int:
+def predict(path: str) -> int:
     """Load the policy of each seed and print its actions."""
     try:
         policies = [td7.load(path, seed) for seed in samples.SEEDS]
@@ -48,8 +48,8 @@ COMMANDS: Mapping[str, Callable[[], int]] = {
     "resume": partial(_td7, "resume", "run", "--steps", str(samples.LAST), "--quiet"),
     "evaluate": partial(_td7, "evaluate", "run", "--episodes", "1"),
     "evaluate kept": partial(_td7, "evaluate", KEPT, "--episodes", "1"),
-    "load": partial(_predict, "run"),
-    "load kept": partial(_predict, KEPT),
+    "load": partial(predict, "run"),
+    "load kept": partial(predict, KEPT),
     "export": partial(_td7, "export", "run", "--seed", str(samples.SEEDS[0]), "--out", "p.onnx"),
     "report": partial(_td7, "report", "run", "--no-figures"),
     "report on the study": partial(_td7, "report", "study", "--no-figures"),
