@@ -4,8 +4,7 @@ Each does something to its process: it raises or returns what it should not (`ho
 changes what belongs to the program (`odd_tasks`); in every loop, in-process and in workers.
 """
 
-import json
-import shutil
+import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from faults.campaign import Outcome
-from faults.forks import in_child, in_lanes, in_loaded_process
-from faults.odd_tasks import DEEDS, ENDS
-from faults.verdicts import changed, check_ended, check_refused, tree
+from faults.forks import CRASHED, Result, in_child, in_lanes, in_loaded_process
+from faults.odd_tasks import DEEDS
+from faults.verdicts import check_ended, check_refused
 from folders import SMALL, words
 from hostile_tasks import RAISES, STEPS
 from td7.cli.main import main
@@ -27,6 +26,15 @@ QUICK = 12
 HOSTILE, ODD = "hostile_tasks:Hostile-v0", "faults.odd_tasks:Odd-v0"
 LOOPS = {"checkpointed": "minimum", "lockstep": "none"}
 WORKERS = ("0", "2")
+PLACES = ("init", "reset", "step", "close")
+
+
+# In the program's own process nobody can keep a task from these; the process says nothing more.
+ENDS_PROCESS = {
+    ("deed=ends the process",): 3,
+    ("deed=is killed",): -signal.SIGKILL,
+    ("deed=closes the output",): CRASHED,
+}
 
 
 class Case(NamedTuple):
@@ -37,7 +45,7 @@ class Case(NamedTuple):
 
 
 _BEHAVIOURS: Sequence[tuple[str, tuple[str, ...]]] = [
-    *((HOSTILE, (f"what={what}", f"where={w}")) for what in RAISES for w in ("init", "reset", "step", "close")),
+    *((HOSTILE, (f"what={what}", f"where={where}")) for what in RAISES for where in PLACES),
     *((HOSTILE, (f"what={what}",)) for what in (*STEPS, "settings")),
     *((ODD, (f"deed={deed}",)) for deed in DEEDS),
 ]
@@ -67,5 +75,30 @@ def _trial(cases: Sequence[Case], number: int, folder: Path) -> str:
         *("--workers", case.workers, "--out", "run"),
         *("--set", *words({**SMALL, "checkpoints": LOOPS[case.loop]})),
     ]
-    (folder / "here").mkdir()
-    result = in_child(partial(main, line), folder / "here")
+    sandbox = folder / "here"
+    sandbox.mkdir()
+    result = in_child(partial(main, line), sandbox)
+    try:
+        ended = _judge(case, result, sandbox)
+    except AssertionError as error:
+        raise AssertionError(f"{case}: {error}") from None
+    return f"{case.loop}, {case.workers} workers: {ended}"
+
+
+def _judge(case: Case, result: Result, sandbox: Path) -> str:
+    if case.workers == "0" and result.status == ENDS_PROCESS.get(case.arguments):
+        return "the task ended the process"
+    check_ended(result)
+    stray = [path.name for path in sandbox.iterdir() if path.name != "run"]
+    assert not stray, f"it wrote {', '.join(stray)}"
+    run = sandbox / "run"
+    if result.status == 0:
+        assert (run / "finished.json").exists(), "it is not finished"
+        return "trained"
+    line = check_refused(result)
+    if result.status == 2:
+        assert not run.exists(), f"it wrote a run, and said {line}"
+        return "refused, and nothing written"
+    is_first = "where=reset" in case.arguments  # before it nothing was learned
+    assert is_first or (run / "snapshot").exists(), f"no snapshot, {line}"
+    return "one line, before anything was learned" if is_first else "one line, and a snapshot"

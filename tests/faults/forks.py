@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -92,8 +93,9 @@ def _be_child(work: Callable[[], int], folder: Path, files: list[Path]) -> NoRet
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(ValueError, OSError):  # what it runs may close them
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)
 
 
