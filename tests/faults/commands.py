@@ -240,7 +240,7 @@ def _unknown_option(line: list[str], name: str, grammar: Grammar, random: Random
         (option + "s", option[:-1], f"{option}=", "--no-" + option[2:], *grammar.others),
         random,
     )
-    junk = one_of(("---", "-x", "--", "--\udcff", "--x\ny", "--=", f"--{LONG}"), random)
+    junk = one_of(("---", "-x", "--\udcff", "--x\ny", "--=", f"--{LONG}"), random)
     return [*line, word if word not in known and random.random() < 0.8 else junk]
 
 

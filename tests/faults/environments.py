@@ -5,7 +5,7 @@ changes what belongs to the program (`odd_tasks`); in every loop, in-process and
 """
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ PLACES = ("init", "reset", "step", "close")
 
 
 # In the program's own process nobody can keep a task from these; the process says nothing more.
-ENDS_PROCESS = {
+ENDS_PROCESS: Mapping[tuple[str, ...], int] = {
     ("deed=ends the process",): 3,
     ("deed=is killed",): -signal.SIGKILL,
     ("deed=closes the output",): CRASHED,
@@ -95,7 +95,7 @@ def _judge(case: Case, result: Result, sandbox: Path) -> str:
     if result.status == 0:
         assert (run / "finished.json").exists(), "it is not finished"
         return "trained"
-    line = check_refused(result)
+    line = check_refused(result, warnings=True)
     if result.status == 2:
         assert not run.exists(), f"it wrote a run, and said {line}"
         return "refused, and nothing written"
