@@ -59,8 +59,8 @@ def build(
         engine="eager",
         threads=1,
     )
-    folder_module.create_folder(path, config.to_json())
-    loop = single_process_loop(RunSetup(config, describe(task), path, QuietProgress()))
+    lock = folder_module.create_folder(path, config.to_json())
+    loop = single_process_loop(RunSetup(config, describe(task), path, QuietProgress(), lock=lock))
     assert isinstance(loop, CheckpointedTraining)
     loop.restore()
     return loop

@@ -20,14 +20,14 @@ assert toys  # registers the tasks
 def test_a_read_only_run_gets_one_line(
     run_copy: Path, failing_command: FailingCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Path.open
+    opened = os.open
 
-    def refuse(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        if not mode.startswith("r"):
-            raise PermissionError(13, "Permission denied", str(self))
-        return opened(self, mode, *arguments, **options)
+    def refuse(path: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and str(path).startswith(str(run_copy)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert failing_command("resume", run_copy) == f"cannot write to {run_copy}: Permission denied"
 
 

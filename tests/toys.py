@@ -186,3 +186,20 @@ class Hanging(Point):
 
 
 gymnasium.register("Hanging-v0", entry_point="toys:Hanging", max_episode_steps=20)
+
+
+class Wanderer(Point):
+    """The point, which changes the working folder of its process whenever it begins."""
+
+    def __init__(self, to: str) -> None:
+        super().__init__()
+        self._to = to
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        os.chdir(self._to)
+        return super().reset(seed=seed, options=options)
+
+
+gymnasium.register("Wanderer-v0", entry_point="toys:Wanderer", max_episode_steps=20)

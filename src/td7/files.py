@@ -1,15 +1,35 @@
-"""Files that survive a crash: written under another name, flushed to disk, renamed into place."""
+"""Files that survive a crash: written under another name, flushed to disk, renamed into place.
 
+A folder may come from a stranger: nothing is read or written through a link in it.
+"""
+
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import reprlib
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from td7.errors import InputError
+from td7.errors import InputError, one_line
+
+IN_USE = "is in use by another td7 process"  # the error of a process that finds a folder locked
+T = TypeVar("T")
+JSON_NAMES: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a truth value",
+    type(None): "null",
+}
 
 
 class FileDigest(NamedTuple):
@@ -65,27 +85,40 @@ def check_writable(path: Path) -> None:
         pass
 
 
+@contextmanager
+def temporary_file(path: Path, suffix: str = ".tmp") -> Iterator[Path]:
+    """Give a new, empty file beside `path`; rename it to `path` unless an error is raised.
+
+    A link of either name is replaced, and what it refers to stays as it is.
+    """
+    temporary = path.with_name(f".{path.name}{suffix}")
+    try:
+        temporary.unlink(missing_ok=True)  # of a process that was killed
+        temporary.open("xb").close()
+        yield temporary
+        temporary.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        # The error of a full disk names no file, and nobody knows the temporary one.
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
+
+
 def write(path: Path, content: bytes | Callable[[Any], None]) -> FileDigest:
     """Write a file atomically: after a crash it holds either its old or its new content.
 
     A callable `content` receives an object with a method `write` for bytes.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            writer = _HashingWriter(file)
-            if isinstance(content, bytes):
-                writer.write(content)
-            else:
-                content(writer)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # the error of a full disk names no file
-        raise
+    with temporary_file(path) as temporary, temporary.open("r+b") as file:
+        writer = _HashingWriter(file)
+        if isinstance(content, bytes):
+            writer.write(content)
+        else:
+            content(writer)
+        file.flush()
+        os.fsync(file.fileno())
     sync_folder(path.parent)
     return writer.digest()
 
@@ -105,3 +138,83 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_for_appending(path: Path) -> FileIO:
+    """Open a file that has no other name, neither a link nor a hard link."""
+    file = open(path, "ab", buffering=0, opener=_without_links)  # noqa: SIM115  # its user closes it
+    if os.fstat(file.fileno()).st_nlink > 1:
+        file.close()
+        raise OSError(errno.EMLINK, "it has hard links", str(path))
+    return file
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open a file for `open`: not through a link, and without waiting at a FIFO."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+class FolderLock:
+    """Keeps other td7 processes from writing to a folder until it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        with writing_to(folder):
+            file = folder / ".lock"
+            self._file = open(file, "a+", opener=_without_links)  # noqa: SIM115  # see `close`
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise InputError(f"{folder} {IN_USE}") from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Return what a JSON file holds: an object or, if `kind` is list, a list.
+
+    An InputError says in one line what is wrong with it. FileNotFoundError: there is no such file.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(data, ensure_ascii=False).encode()  # raises for text that no file can hold
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {one_line(error)}") from None
+    except RecursionError:
+        raise InputError(f"{path} is damaged: it is nested too deeply") from None
+    if not isinstance(data, kind):
+        given, wanted = JSON_NAMES[type(data)], JSON_NAMES[kind]
+        raise InputError(f"{path} is damaged: it holds {given}, not {wanted}")
+    return data
+
+
+def typed(name: str, value: Any, kind: type[T]) -> T:
+    """Return a value of a JSON file, which must be of a type."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be {JSON_NAMES[kind]}, given {reprlib.repr(value)}")
+    return value
+
+
+def check_no_links(folder: Path) -> None:
+    """Raise for a link or a special file anywhere below a folder, which itself may be a link."""
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                modes = {Path(e.path): e.stat(follow_symlinks=False).st_mode for e in entries}
+        except OSError:  # not a folder, or a run that is under way has just changed it
+            continue
+        for path, mode in modes.items():
+            if stat.S_ISDIR(mode):
+                folders.append(path)
+            elif not stat.S_ISREG(mode):
+                kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+                raise InputError(f"{path} is {kind}, which td7 does not follow, read or replace")

@@ -85,11 +85,16 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     from td7.rollouts.registration import can_draw
     from td7.runs.record import RunRecord
 
+    here = Path.cwd()  # the task may change it
+
+    def shown(path: Path) -> Path:
+        return path.relative_to(here) if path.is_relative_to(here) else path
+
     try:
         run = train()
     except Stopped as stop:
         return failed(
-            f"{stop}; continue it exactly with `td7 resume {stop.path}`", 128 + stop.signum
+            f"{stop}; continue it exactly with `td7 resume {shown(stop.path)}`", 128 + stop.signum
         )
     picture = run.path / "learning_curve.png"
     record = RunRecord.read(run.path)
@@ -107,9 +112,10 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
         )
     else:
         console.print(evaluation_table(run.evaluations))
-    shown = {"learning curve": str(picture), "all files": str(run.path)}
+    folder = shown(run.path)
+    lines = {"learning curve": str(folder / picture.name), "all files": str(folder)}
     if can_draw(task):
-        shown["make a video"] = f"td7 evaluate {run.path} --video {run.path / 'video.mp4'}"
-    for label, text in shown.items():
+        lines["make a video"] = f"td7 evaluate {folder} --video {folder / 'video.mp4'}"
+    for label, text in lines.items():
         console.print(f"{label:15} {text}", highlight=False, soft_wrap=True, markup=False)
     return 0

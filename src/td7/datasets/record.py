@@ -11,7 +11,7 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError, one_line, unknown
-from td7.files import check_writable
+from td7.files import check_writable, read_json
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.rollouts.pool import Executor, make_executor
@@ -123,7 +123,7 @@ class Recorder:
     def _policy_steps(self) -> int:
         """Return the steps that the policy was trained for; a stopped run made fewer than asked."""
         file = self.run / "policy" / "policy.json"
-        data = json.loads(file.read_text())
+        data = read_json(file)
         try:
             return int(data["steps"][data["seeds"].index(self.seed)])
         except (LookupError, TypeError) as error:

@@ -4,7 +4,6 @@ The network is data, so its graph is built layer by layer, as `numpy_actor.Actor
 the file is written, ONNX's reference evaluator compares it with `policy.predict`.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from td7 import __version__
 from td7.errors import InputError, RunError, unknown
-from td7.files import write, writing_to
+from td7.files import read_json, write, writing_to
 from td7.networks.onnx import IR, OPSET, Graph, add_network
 from td7.rollouts.environment import ActionMap
 from td7.runs.policies import Policy, load, policy_folder
@@ -37,7 +36,7 @@ def export(
         raise unknown("format", format, FORMATS)
     policy = load(path, seed)
     folder = policy_folder(path)
-    record = json.loads((folder / "policy.json").read_text())
+    record = read_json(folder / "policy.json")
     seed = record["seeds"][0] if seed is None else int(seed)
     file = Path(out) if out is not None else folder / f"seed-{seed}.{format}"
     if file.suffix != f".{format}":

@@ -1,7 +1,6 @@
 """The run folder: its tables, lock and markers, and how they are written and truncated."""
 
 import csv
-import fcntl
 import io
 import os
 from collections import Counter
@@ -13,15 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from td7.errors import InputError, RunError
-from td7.files import as_json, write, write_json, writing_to
-from td7.runs.record import FINISHED
+from td7.files import (
+    FolderLock,
+    as_json,
+    check_no_links,
+    open_for_appending,
+    write,
+    write_json,
+    writing_to,
+)
+from td7.runs.record import BEFORE_CONFIG, FINISHED
 from td7.runs.trust import sign
 
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 ERROR = "error.txt"
-IN_USE = "is in use by another td7 process"  # the error of a process that finds the folder locked
 
 Keep = Callable[[int, int, int], bool]  # whether to keep a row with these first three columns
 TableListener = Callable[[Sequence[str], Sequence[Sequence[object]]], None]  # columns, new rows
@@ -45,7 +51,7 @@ class Table:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
+            self._file = open_for_appending(self.path)
         before = self._file.seek(0, os.SEEK_END)
         try:
             _write_all(self._file, text.getvalue().encode())
@@ -111,20 +117,16 @@ def _write_all(file: FileIO, data: bytes) -> None:
 class RunFolder:
     """The files of one run, locked for this process as long as it is open."""
 
-    def __init__(self, path: Path, *, scored: bool) -> None:
+    def __init__(self, path: Path, *, scored: bool, lock: FolderLock | None = None) -> None:
+        """`lock` is the folder's, if this process has locked it already."""
         self.path = path
         evaluations = (*EVALUATIONS, "score") if scored else EVALUATIONS
         self.tables = {
             "evaluations": Table(path / "evaluations.csv", evaluations),
             "episodes": Table(path / "episodes.csv", EPISODES),
         }
-        with writing_to(path):
-            self._lock = (path / ".lock").open("a+")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise InputError(f"{path} {IN_USE}") from None
+        check_no_links(path)
+        self._lock = lock or FolderLock(path)
 
     def listen(self, listener: Callable[..., None]) -> None:
         """Call `listener(name, columns, rows)` for new rows of every table."""
@@ -190,17 +192,31 @@ def keep_details(error: RunError, path: Path) -> RunError:
     return RunError(f"{error} ({file} has its traceback)", error.details)
 
 
-def create_folder(path: Path, record: Mapping[str, Any]) -> None:
-    """Create a run folder with its config.json; a folder that is not empty is an error."""
-    if (path / "config.json").exists():
-        raise InputError(f"{path} already holds a run; `td7 resume {path}` continues it")
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file, not a folder")
+def create_folder(path: Path, record: Mapping[str, Any]) -> FolderLock:
+    """Create a run folder with its config.json, and return its lock."""
+    check_new(path)
     with writing_to(path):
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise InputError(f"{path} is not empty; give --out a new folder")
-    write_config(path, record)
+    lock = FolderLock(path)
+    try:
+        check_new(path)  # another process may have had the lock until now
+        write_config(path, record)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def check_new(path: Path) -> None:
+    """Raise if a folder holds more than a run leaves that was killed before its config.json."""
+    with writing_to(path):
+        names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file, not a folder")
+    if "config.json" in names:
+        raise InputError(f"{path} already holds a run; `td7 resume {path}` continues it")
+    if names - BEFORE_CONFIG:
+        raise InputError(f"{path} is not empty; give --out a new folder")
 
 
 def write_config(path: Path, record: Mapping[str, Any], *, signed: bool = True) -> None:

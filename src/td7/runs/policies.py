@@ -1,6 +1,5 @@
 """Trained policies: saved as safetensors and JSON, loaded for `policy.predict(observation)`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from safetensors import SafetensorError
 
 from td7.configs import parse
 from td7.errors import InputError
-from td7.files import write, write_json
+from td7.files import check_no_links, read_json, write, write_json
 from td7.networks.description import Layout, Network, from_json, to_json
 from td7.networks.numpy_actor import EXPLORERS, Actor, flatten, unflatten
 from td7.rollouts.environment import ActionMap
@@ -143,8 +142,9 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
         raise InputError(
             f"{path} holds no policy: policy/policy.json is written with a run's first snapshot"
         )
+    check_no_links(path)
     try:
-        data = json.loads((folder / "policy.json").read_text())
+        data = read_json(folder / "policy.json")
         if data["format"] != FORMAT:
             raise InputError(f"{folder} has format {data['format']}, this version reads {FORMAT}")
         seeds, network = list(data["seeds"]), from_json(data["network"])

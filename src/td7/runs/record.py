@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import importlib.metadata
-import json
 import platform
 import shlex
 import sys
@@ -11,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from td7 import __version__
 from td7.configs import parse_number
 from td7.errors import InputError, one_line
+from td7.files import check_no_links, read_json, typed
 from td7.options import parse_seeds
 from td7.types import Task
 
 FINISHED = "finished.json"
-T = TypeVar("T")
+# What a folder holds before it has its config.json.
+BEFORE_CONFIG = {".lock", "config.mac", ".config.mac.tmp", ".config.json.tmp"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class RunRecord:
         """Read `folder`/config.json; an `InputError` says what is missing or wrong in it."""
         data = _read_config(folder)
         try:
-            return cls(folder, **_fields(_typed("it", data, dict)), data=data)
+            return cls(folder, **_fields(data), data=data)
         except (KeyError, TypeError, ValueError) as error:
             raise config_error(folder, error) from None
 
@@ -67,42 +68,37 @@ def config_error(folder: Path, error: Exception) -> InputError:
     return InputError(f"{folder / 'config.json'} is damaged: {reason}")
 
 
-def _read_config(folder: Path) -> Any:
+def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise InputError(f"{folder} does not exist")
     if not folder.is_dir():
         raise InputError(f"{folder} is a file, not a run folder")
-    file = folder / "config.json"
+    check_no_links(folder)
     try:
-        return json.loads(file.read_text())
+        data: dict[str, Any] = read_json(folder / "config.json")
+        return data
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no run: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
+        names = {entry.name for entry in folder.iterdir()}
+    if names and names <= BEFORE_CONFIG:
+        raise InputError(
+            f"{folder} holds a run that never began; start it with `td7 train … --out {folder}`"
+        )
+    raise InputError(f"{folder} holds no run: it has no config.json")
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the typed fields; `variant` and `dataset` are newer than some runs."""
-    task, dataset = _typed("task", data["task"], dict), data.get("dataset")
+    task, dataset = typed("task", data["task"], dict), data.get("dataset")
     counts = ("steps", "evaluate_every", "evaluation_episodes")
     return {
-        "algorithm": _typed("algorithm", data["algorithm"], str),
-        "variant": _typed("variant", data.get("variant", ""), str),
-        "task": Task(_typed("task id", task["id"], str), _typed("kwargs", task["kwargs"], dict)),
-        "seeds": parse_seeds(_typed("seeds", data["seeds"], list)),
-        "hyperparameters": _typed("hyperparameters", data["hyperparameters"], dict),
-        "dataset": DatasetRecord(**_typed("dataset", dataset, dict)) if dataset else None,
+        "algorithm": typed("algorithm", data["algorithm"], str),
+        "variant": typed("variant", data.get("variant", ""), str),
+        "task": Task(typed("task id", task["id"], str), typed("kwargs", task["kwargs"], dict)),
+        "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
+        "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
+        "dataset": DatasetRecord(**typed("dataset", dataset, dict)) if dataset else None,
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
     }
-
-
-_JSON_NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
-
-
-def _typed(name: str, value: Any, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise InputError(f"{name} must be {_JSON_NAMES[kind]}, given {value!r}")
-    return value
 
 
 def run_and_step(path: Path) -> tuple[Path, int | None]:
@@ -114,11 +110,11 @@ def run_and_step(path: Path) -> tuple[Path, int | None]:
 def finished_steps(path: Path) -> int | None:
     """Return the steps that a finished run made; None if it is not finished."""
     try:
-        return int(json.loads((path / FINISHED).read_text())["steps"])
+        return parse_number("steps", read_json(path / FINISHED)["steps"], int, at_least=1)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path / FINISHED} is damaged: {error}") from None
+    except KeyError:
+        raise InputError(f"{path / FINISHED} is damaged: it has no 'steps'") from None
 
 
 def total_seconds(path: Path) -> float | None:

@@ -17,8 +17,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from td7.errors import InputError
-from td7.files import write_json, writing_to
+from td7.configs import parse_number
+from td7.errors import InputError, one_line
+from td7.files import check_no_links, read_json, typed, write_json, writing_to
 from td7.options import RUN_OPTIONS, TrainOptions, options_from
 from td7.runs.record import RunRecord, finished_steps
 from td7.studies.rows import variant
@@ -75,21 +76,25 @@ def write_request(request: StudyRequest, out: Path) -> None:
 
 def read_request(out: Path) -> StudyRequest | None:
     """Read study.json; None if the folder holds no study."""
+    check_no_links(out)
     file = out / "study.json"
-    if not file.exists():
+    try:
+        data = read_json(file)
+    except FileNotFoundError:
         return None
     try:
-        data = json.loads(file.read_text())
+        options = typed("options", data.get("options", {}), dict)
         return StudyRequest(
-            **{
-                **data,
-                "rows": tuple(data["rows"]),
-                "tasks": tuple(data["tasks"]),
-                "options": options_from(TrainOptions, data.get("options", {})),
-            }
+            name=typed("name", data["name"], str),
+            rows=tuple(typed("row", row, str) for row in typed("rows", data["rows"], list)),
+            tasks=tuple(typed("task", task, str) for task in typed("tasks", data["tasks"], list)),
+            steps=parse_number("steps", data["steps"], int, at_least=0),
+            options=options_from(TrainOptions, options),
+            seeds_each=parse_number("seeds_each", data.get("seeds_each", 0), int, at_least=0),
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{file} is damaged: {error}") from None
+    except (InputError, KeyError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else one_line(error)
+        raise InputError(f"{file} is damaged: {reason}") from None
 
 
 def run_state(run: PlannedRun) -> RunState:
@@ -156,11 +161,8 @@ def write_failures(out: Path, failed: Mapping[str, str]) -> None:
 
 def read_failures(out: Path) -> dict[str, str]:
     """Return the errors of the runs that failed the last time, by the names of the runs."""
-    file = out / "failed.json"
-    if not file.exists():
-        return {}
     try:
-        failures: dict[str, str] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} is damaged: {error}") from None
-    return failures
+        failures = read_json(out / "failed.json")
+    except FileNotFoundError:
+        return {}
+    return {name: one_line(error) for name, error in failures.items()}

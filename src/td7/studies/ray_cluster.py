@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from td7.errors import InputError, Stopped
-from td7.files import write
+from td7.files import IN_USE, write
 from td7.processes import available_cores
-from td7.runs.folder import IN_USE
 from td7.studies.folder import PlannedRun, RunState, log_path, run_state, write_failures
 from td7.studies.local import received_signals, record_outcome, start_process, stop_processes
 from td7.studies.plan import StudyStatus

@@ -1,11 +1,10 @@
 """What the folder of a run in several processes takes from those of its processes."""
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from td7.files import write_json
+from td7.files import read_json, write_json
 
 
 class MergedPolicies:
@@ -32,7 +31,7 @@ class MergedPolicies:
         target.mkdir(parents=True, exist_ok=True)
         for file in source.glob("seed-*.safetensors"):
             file.replace(target / file.name)
-        description = json.loads((source / "policy.json").read_text())
+        description = read_json(source / "policy.json")
         if isinstance(description["steps"], list):
             self._steps |= dict(zip(description["seeds"], description["steps"], strict=True))
             description["steps"] = [self._steps.get(seed, 0) for seed in self._seeds]

@@ -163,7 +163,8 @@ class MultiprocessTraining:
         self._learning: tuple[float, int] | None = None
         self._started = time.monotonic()
         with ExitStack() as resources:
-            self.folder = RunFolder(setup.path, scored=self.config.is_scored)
+            scored = self.config.is_scored
+            self.folder = RunFolder(setup.path, scored=scored, lock=setup.lock)
             resources.callback(self.folder.close)
             self._listeners = RunListeners(setup)
             resources.callback(self._listeners.close)

@@ -11,6 +11,7 @@ from td7.algorithms.learner import Learner
 from td7.datasets.dataset import Dataset
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
+from td7.files import FolderLock
 from td7.rollouts.pool import Executor, make_executor
 from td7.runs.folder import RunFolder
 from td7.runs.listeners import Listener
@@ -28,7 +29,7 @@ class RunSetup:
 
     config: RunConfig
     spec: TaskSpec
-    path: Path  # the run folder
+    path: Path  # the run folder, absolute, as a task may change the working folder
     progress: Progress
     dataset: Dataset | None = None  # None: the run collects its own data
     workers: int = 0  # processes that play episodes; 0: the learner's own process does
@@ -37,6 +38,8 @@ class RunSetup:
     tensorboard: bool = False
     listener: Listener | None = None
     can_interrupt: bool = True  # a second signal ends the run without a snapshot
+    lock: FolderLock | None = None  # of the run folder, if it is locked already
+    given: Path | None = None  # the run folder as the user gave it, for messages
 
 
 @dataclass
@@ -60,7 +63,7 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
     config, progress = setup.config, setup.progress
     clock = Clock()
     with clock.phase("setup"), ExitStack() as resources:
-        folder = RunFolder(setup.path, scored=config.is_scored)
+        folder = RunFolder(setup.path, scored=config.is_scored, lock=setup.lock)
         resources.callback(folder.close)
         learner, replay = _learner_and_replay(setup)
         engine = Engine(

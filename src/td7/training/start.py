@@ -16,7 +16,7 @@ from td7.engine.replay import required_bytes
 from td7.errors import InputError, RunError
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
-from td7.runs.folder import create_folder, keep_details, write_config
+from td7.runs.folder import check_new, create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
 from td7.runs.record import RunRecord, command_line, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
@@ -66,6 +66,9 @@ def start(
 ) -> Path:
     """Train a new run and return its folder. Everything is checked before anything is written."""
     _check_listener(listener)
+    here = Path.cwd()  # a task may change the working folder
+    if options.out:
+        check_new(Path(options.out))
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
@@ -78,7 +81,8 @@ def start(
         check_package()
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
-    path = Path(options.out) if options.out else _default_folder(kind, what)
+    given = Path(options.out) if options.out else _default_folder(here, kind, what)
+    path = here / given
     record = {
         **config.to_json(),
         "versions": versions(),
@@ -90,20 +94,22 @@ def start(
         "command": command_line(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    create_folder(path, record)
-    setup = RunSetup(
-        config=config,
-        spec=spec,
-        path=path,
-        progress=progress or make_progress(quiet=options.quiet),
-        dataset=dataset,
-        workers=workers,
-        snapshot_every=options.snapshot_every,
-        step_timeout=options.step_timeout,
-        tensorboard=options.tensorboard,
-        listener=listener,
-    )
-    run_to_end(setup, record)
+    with _named_as(given, path), closing(create_folder(path, record)) as lock:
+        setup = RunSetup(
+            config=config,
+            spec=spec,
+            path=path,
+            progress=progress or make_progress(quiet=options.quiet),
+            dataset=dataset,
+            workers=workers,
+            snapshot_every=options.snapshot_every,
+            step_timeout=options.step_timeout,
+            tensorboard=options.tensorboard,
+            listener=listener,
+            lock=lock,
+            given=given,
+        )
+        run_to_end(setup, record)
     return path
 
 
@@ -111,6 +117,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     """Continue a run from its last snapshot; refuse what does not fit it before any change."""
     _check_listener(listener)
     record = RunRecord.read(path)
+    folder = path.absolute()  # a task may change the working folder
     is_vouched = check_names(record, record.task, algorithm=record.algorithm, trust=changes.trust)
     config = recorded_config(record)
     if changes.dataset and not config.dataset:
@@ -136,13 +143,13 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         check_same({"steps": steps}, {"steps": config.steps})
         config = replace(config, steps=steps)
     if _is_finished_for_good(path, config):
-        return path
+        return folder
     spec = describe(config.task)
     check_memory(config, spec)
     setup = RunSetup(
         config=config,
         spec=spec,
-        path=path,
+        path=folder,
         progress=make_progress(quiet=options.quiet),
         dataset=dataset,
         workers=workers,
@@ -150,9 +157,11 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         step_timeout=options.step_timeout,
         tensorboard=options.tensorboard,
         listener=listener,
+        given=path,
     )
-    run_to_end(setup, record.data, resumed=True, signed=is_vouched)
-    return path
+    with _named_as(path, folder):
+        run_to_end(setup, record.data, resumed=True, signed=is_vouched)
+    return folder
 
 
 def run_to_end(
@@ -181,6 +190,16 @@ def run_to_end(
                 loop.run()
         except RunError as error:
             raise keep_details(error, path) from error.__cause__
+
+
+@contextmanager
+def _named_as(given: Path, folder: Path) -> Iterator[None]:
+    """Errors name the run folder as the user gave it."""
+    try:
+        yield
+    except (InputError, RunError) as error:
+        error.args = (str(error.args[0]).replace(str(folder), str(given)), *error.args[1:])
+        raise
 
 
 class ListenerErrorsAsRaised:
@@ -228,11 +247,11 @@ def _fit_to_memory(config: RunConfig, spec: TaskSpec, options: TrainOptions) -> 
     return config
 
 
-def _default_folder(kind: str, env: str) -> Path:
+def _default_folder(here: Path, kind: str, env: str) -> Path:
     name = re.sub(r"[^\w.-]+", "-", f"{kind}-{env}")
     base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, i = base, 1
-    while path.exists():
+    while (here / path).exists():
         i += 1
         path = base.with_name(f"{base.name}-{i}")
     return path
@@ -292,7 +311,7 @@ def _announce(setup: RunSetup, resumption: str = "") -> None:
     progress.say(
         f"{config.variant or config.algorithm} on {where}, "
         f"seeds {','.join(map(str, config.seeds))}, {steps}, {config.device}{processes}, "
-        f"replay {_replay_size(setup)} on {config.replay_device} → {setup.path}"
+        f"replay {_replay_size(setup)} on {config.replay_device} → {setup.given or setup.path}"
     )
     if dataset is None and config.steps <= config.online.random_steps:
         progress.warn(

@@ -1,0 +1,186 @@
+"""Run folders: one writer, nothing outside them, one line for whatever is wrong in them."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+import td7
+from commands import ENV, TINY, FailingCommand, all_files
+from folders import SMALL, words
+from td7.cli.main import main
+from td7.errors import InputError
+from td7.files import FolderLock, write
+from td7.runs.folder import create_folder
+
+# -- one writer ------------------------------------------------------------------------------------
+
+
+def test_one_of_many_processes_creates_a_run(tmp_path: Path) -> None:
+    """Locks belong to open files, so threads compete for them as processes do."""
+    together = Barrier(4)
+
+    def create(path: Path, number: int) -> str | FolderLock:
+        together.wait()
+        try:
+            return create_folder(path, {"number": number})
+        except InputError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as threads:
+        for i in range(10):
+            path = tmp_path / str(i)
+            results = list(threads.map(create, [path] * 4, range(4)))
+            (winner,) = [n for n, result in enumerate(results) if isinstance(result, FolderLock)]
+            assert json.loads((path / "config.json").read_text()) == {"number": winner}
+            assert set(results) - {results[winner]} <= {
+                f"{path} is in use by another td7 process",
+                f"{path} already holds a run; `td7 resume {path}` continues it",
+            }
+            assert {".lock", "config.json"} <= {file.name for file in path.iterdir()}
+            results[winner].close()  # type: ignore[union-attr]  # it is a lock
+
+
+def test_a_new_run_keeps_its_lock_until_it_ends(tmp_path: Path) -> None:
+    def listener(table: str, rows: object) -> None:
+        with pytest.raises(InputError, match="run is in use by another td7 process"):
+            FolderLock(tmp_path / "run")
+
+    td7.train(
+        env="toys:Point-v0",
+        steps=40,
+        set=SMALL,
+        quiet=True,
+        listener=listener,
+        out=str(tmp_path / "run"),
+    )
+    FolderLock(tmp_path / "run").close()
+
+
+def test_a_run_that_was_killed_before_its_config_can_begin(
+    working_folder: Path, failing_command: FailingCommand
+) -> None:
+    run = working_folder / "run"
+    run.mkdir()
+    for name in (".lock", "config.mac", ".config.mac.tmp"):
+        (run / name).touch()
+    (run / ".config.json.tmp").write_text('{"algor')
+    before = all_files(run)
+    assert (
+        failing_command("resume", "run")
+        == "run holds a run that never began; start it with `td7 train … --out run`"
+    )
+    assert all_files(run) == before
+    assert main(["train", *ENV, *TINY, "--out", "run", "--set", *words(SMALL)]) == 0
+    assert (run / "finished.json").exists()
+    assert not (run / ".config.json.tmp").exists()
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_a_task_may_change_the_working_folder(
+    checkpoints: str,
+    working_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    task = ["--env", "toys:Wanderer-v0", "--env-kwargs", f"to={elsewhere}"]
+    settings = words({**SMALL, "checkpoints": checkpoints})
+    options = ["--steps", "60", "--snapshot-every", "1e-4", "--out", "run", "--set", *settings]
+    assert main(["train", *task, *options]) == 0
+    assert "\nall files       run\n" in capsys.readouterr().out
+    os.chdir(working_folder)
+    assert main(["resume", "run", "--steps", "80", "--quiet"]) == 0
+    assert (working_folder / "run" / "learning_curve.png").exists()
+    assert all_files(elsewhere) == {}
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+def link(path: Path, target: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def fifo(path: Path, target: Path) -> None:
+    del target
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [link, fifo])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", ".lock", ".evaluations.csv.tmp", "learning_curve.png", "film.mp4"),
+        *("snapshot/replay/stray", "policy/seed-0.safetensors", "policies"),
+    ],
+)
+def test_links_and_special_files_are_refused(
+    name: str,
+    make: Callable[[Path, Path], None],
+    run_copy: Path,
+    tmp_path: Path,
+    failing_command: FailingCommand,
+) -> None:
+    """Whatever a stranger's folder holds, nothing outside it is read, written or deleted."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    make(run_copy / name, outside / "file")
+    kind = "a link" if make is link else "neither a file nor a folder"
+    reason = f"{run_copy / name} is {kind}, which td7 does not follow, read or replace"
+    report = tmp_path / "report"
+    before = all_files(outside)
+    for command in (
+        ["resume", run_copy],
+        ["evaluate", run_copy, "--seed", "0"],
+        ["export", run_copy, "--seed", "0"],
+        ["dataset", "record", "--run", run_copy, "--kind", "expert", "--rows", "9"],
+        ["report", run_copy, "--out", report],
+    ):
+        assert reason in failing_command(*command)
+    with pytest.raises(InputError, match=name):
+        td7.load(run_copy, 0)
+    assert all_files(outside) == before
+    assert not report.exists()
+
+
+def test_the_run_folder_itself_may_be_a_link(run_copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(run_copy)
+    td7.resume(tmp_path / "link", quiet=True)
+    assert td7.load(tmp_path / "link", 0).spec.task.id == "toys:Point-v0"
+
+
+def test_a_file_is_replaced_and_not_written_through_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    for name in ("notes.txt", ".notes.txt.tmp"):
+        outside.write_text("mine")
+        folder = tmp_path / f"in {name}"
+        folder.mkdir()
+        (folder / name).symlink_to(outside)
+        write(folder / "notes.txt", b"new")
+        assert outside.read_text() == "mine"
+        assert (folder / "notes.txt").read_text() == "new"
+        assert [file.name for file in folder.iterdir()] == ["notes.txt"]
+
+
+def test_hard_links_are_not_written_through(run_copy: Path, tmp_path: Path) -> None:
+    """A copy made with `cp -al` keeps what it holds when the run continues."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run_copy, copy, copy_function=os.link)
+    before = all_files(copy)
+    td7.resume(run_copy, steps=60, quiet=True)
+    assert all_files(copy) == before
