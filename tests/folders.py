@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import td7
+from td7.runs.snapshots import process_folders
 
 SMALL: Mapping[str, int] = {
     "random_steps": 30,
@@ -78,6 +79,14 @@ def contents(run: Path) -> dict[str, Any]:
         "members": members,
         "rows": {seed: rows(run, seed).tobytes() for seed in members["seeds"]},
     }
+
+
+def all_contents(run: Path) -> dict[str, Any]:
+    """The contents of a run, or the results of one with several processes and theirs."""
+    folders = process_folders(run)
+    if folders == [run]:
+        return contents(run)
+    return {**results(run), **{folder.name: contents(folder) for folder in folders}}
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -1,11 +1,13 @@
 """Runs of `td7` in processes that are killed, stopped and resumed, and edits of their files."""
 
 import json
-import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,34 @@ import numpy as np
 import pytest
 
 import toys
+from faults.shim import configure, preloaded
 from folders import SMALL, TABLES, contents, differences, newest, words
 from td7.cli.main import main
 from td7.files import write_json
+from td7.runs.snapshots import process_folders
 
 assert toys  # registers the tasks
 STEPS = 100
 TIMEOUT = 60.0  # seconds that anything may take on a busy machine
 
-# Processes that start quickly because they are forked from one that has loaded PyTorch.
-PROCESSES = multiprocessing.get_context("forkserver")
+
+@cache
+def start_server() -> None:
+    """Start the process that all others are forked from, with the shim of file operations."""
+    with preloaded():
+        forkserver.ensure_running()
+
+
+class LoadedProcess(ForkServerProcess):
+    """A process that starts quickly because it is forked from one that has loaded PyTorch."""
+
+    def start(self) -> None:
+        start_server()
+        super().start()
+
+
+PROCESSES = ForkServerContext()
+PROCESSES.Process = LoadedProcess  # type: ignore[misc]
 PROCESSES.set_forkserver_preload(
     [
         *("torch._dynamo", "pandas", "matplotlib.figure", "pytest", "interrupted_runs"),
@@ -32,9 +52,12 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-def run_td7(arguments: Sequence[str], output: Path, disk: float) -> None:
+def run_td7(
+    arguments: Sequence[str], output: Path, disk: float, environment: Mapping[str, str]
+) -> None:
     """Run the command line in a process of its own; an fsync takes `disk` seconds more."""
     os.setpgid(0, 0)
+    configure(environment)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -60,11 +83,22 @@ class Runner:
         self._output = folder / "output"
         self.processes: list[BaseProcess] = []
 
-    def start(self, *options: str, disk: float = 0.0) -> BaseProcess:
+    def start(
+        self,
+        *options: str,
+        disk: float = 0.0,
+        environment: Mapping[str, str] | None = None,
+        quiet: bool = True,
+    ) -> BaseProcess:
         """`td7 train`, or `td7 resume` where the folder holds a run."""
         has_begun = (self.path / "config.json").exists()
         command = ["resume", str(self.path)] if has_begun else self._train
-        arguments = ([*command, "--quiet", *options], self._output, disk)
+        arguments = (
+            [*command, *["--quiet"] * quiet, *options],
+            self._output,
+            disk,
+            environment or {},
+        )
         process = PROCESSES.Process(target=run_td7, args=arguments)
         process.start()
         self.processes.append(process)
@@ -80,12 +114,16 @@ class Runner:
         return folder_names(self.path / "snapshot")
 
     def newest_number(self) -> int:
-        """The newest snapshot's number, or 0."""
-        return max([int(name) for name in self.snapshots() if name.isdigit()], default=0)
+        """The newest snapshot's number, or 0; of all processes together, if there are several."""
+        folders = [folder / "snapshot" for folder in process_folders(self.path)]
+        return sum(
+            max([int(name) for name in folder_names(folder) if name.isdigit()], default=0)
+            for folder in folders
+        )
 
     def rows(self) -> int:
         """The number of lines in all tables, which shows how far the run is."""
-        tables = [self.path / name for name in TABLES]
+        tables = [folder / name for folder in process_folders(self.path) for name in TABLES]
         return sum(len(t.read_bytes().splitlines()) for t in tables if t.exists())
 
 
@@ -117,17 +155,23 @@ def wait_until(condition: Callable[[], object], process: BaseProcess) -> bool:
     return False
 
 
+def wait_for_progress(runner: Runner, process: BaseProcess, random: np.random.Generator) -> bool:
+    """Wait until the run is some rows further, and then a moment; False if it ends before."""
+    enough = runner.rows() + int(random.integers(1, 8))
+    if not wait_until(lambda: runner.rows() >= enough, process):
+        return False
+    process.join(random.uniform(0.0, 0.1))
+    return process.is_alive()
+
+
 def check_kills(runner: Runner, uninterrupted: dict[str, Any], most_workers: int) -> None:
     """Kill a run at random moments and resume it until it is finished, then compare."""
     random = np.random.default_rng(0)
     kills = 0
     process = runner.start("--snapshot-every", "0.002")
     for _ in range(6):
-        # The run gets some rows further, and then a moment.
-        begin, further = runner.rows(), random.integers(1, 8)
-        if not wait_until(lambda b=begin, f=further: runner.rows() >= b + f, process):  # type: ignore[misc]
+        if not wait_for_progress(runner, process, random):
             break
-        process.join(random.uniform(0.0, 0.1))
         process.kill()
         if ended(process) == 0:
             break

@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import NamedTuple, Protocol
 
 # Modules of this package with these NAMEs, in the order of the tables.
-PARTS: tuple[str, ...] = ()
+PARTS = ("kills", "signals", "file_faults")
 LONGEST = 300  # characters of a failure's description
 
 
@@ -72,7 +72,7 @@ def each_trial(
 ) -> Outcome:
     """Call `carry_out(number, empty folder)` per trial.
 
-    It returns the trial's outcome, "" if there was none to count, or raises an AssertionError.
+    It returns the trial's outcome, or "" if there was none to count; it fails by raising.
     """
     outcome = Outcome()
     for number in trials:
@@ -83,6 +83,8 @@ def each_trial(
                 outcome.add(ended)
         except AssertionError as error:
             outcome.fail(number, str(error) or "an assertion without a message")
+        except Exception as error:  # such as a file that is missing in a comparison
+            outcome.fail(number, f"{type(error).__name__}: {error}")
         rmtree(own, ignore_errors=True)
     return outcome
 

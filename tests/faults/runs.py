@@ -1,0 +1,174 @@
+"""Runs that parts of the campaign disturb: their settings, and what they come to undisturbed."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from faults.shim import Fault
+from folders import SMALL, all_contents, differences
+from interrupted_runs import Runner, ended
+from offline_runs import BOUNDS, TINY, point_fields, save
+
+OFTEN = ("--snapshot-every", "0.002")  # minutes
+PATIENCE = 10.0  # seconds after which no process of a killed run may be left
+MARK = "TD7_FAULTS_FOLDER"  # a variable of all processes of a run, also of those in other groups
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way to train, which decides what can be disturbed."""
+
+    name: str
+    kind: str  # runs of one kind come to the same, however they are carried out
+    algorithm: str = "td7"
+    settings: Mapping[str, object] = field(default_factory=lambda: SMALL)
+    options: tuple[str, ...] = ()
+
+
+LOCKSTEP = {**SMALL, "checkpoints": "none"}
+WORKERS = ("--workers", "2")
+DIVIDED = ("--processes", "2")
+COMPILED = ("--engine", "compiled")
+OFFLINE = ("td3+bc", TINY["td3+bc"])
+EAGER = (
+    Setting("checkpointed", "checkpointed"),
+    Setting("lockstep, 2 workers", "lockstep", settings=LOCKSTEP, options=WORKERS),
+    Setting("offline", "offline", *OFFLINE),
+    Setting("checkpointed, 2 workers", "checkpointed", options=WORKERS),
+    Setting("lockstep", "lockstep", settings=LOCKSTEP),
+    Setting("offline, 2 workers", "offline", *OFFLINE, options=WORKERS),
+    Setting("checkpointed, 2 processes", "checkpointed, divided", options=DIVIDED),
+    Setting("lockstep, 2 processes", "lockstep, divided", settings=LOCKSTEP, options=DIVIDED),
+    Setting("offline, 2 processes", "offline, divided", *OFFLINE, options=DIVIDED),
+)
+# Once these have run, PyTorch has what it compiles in a cache on disk.
+SETTINGS = (
+    *EAGER,
+    Setting("checkpointed, compiled", "checkpointed, compiled", options=COMPILED),
+    Setting("lockstep, compiled", "lockstep, compiled", settings=LOCKSTEP, options=COMPILED),
+)
+
+
+class Runs:
+    """Makes runs in each setting; runs each kind once undisturbed to compare them with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._data: Path | None = None
+        self._undisturbed: dict[str, dict[str, Any]] = {}
+
+    def runner(self, setting: Setting, folder: Path) -> Runner:
+        options = setting.options
+        if setting.kind.startswith("offline"):
+            if self._data is None:
+                self._data = save(self._folder / "data.hdf5", point_fields(), **BOUNDS)
+            options = (*options, "--dataset", str(self._data), "--metrics-every", "5")
+        return Runner(folder, setting.algorithm, options, **setting.settings)
+
+    def undisturbed(self, setting: Setting) -> dict[str, Any]:
+        if setting.kind not in self._undisturbed:
+            folder = self._folder / f"undisturbed-{len(self._undisturbed)}"
+            folder.mkdir()
+            runner = self.runner(setting, folder)
+            runner.finish()
+            self._undisturbed[setting.kind] = all_contents(runner.path)
+        return self._undisturbed[setting.kind]
+
+    def check_finished(self, runner: Runner, setting: Setting) -> None:
+        """Resume the run until it is finished, and compare it with an undisturbed one."""
+        status = ended(runner.start(*OFTEN, quiet=False))
+        assert status is not None, "the resumed run hangs"
+        assert status == 0, f"resuming ends with {status}: {runner.output()}"
+        self.check_same(runner, setting)
+
+    def check_same(self, runner: Runner, setting: Setting) -> None:
+        different = differences(all_contents(runner.path), self.undisturbed(setting))
+        assert not different, f"the run differs from an undisturbed one: {', '.join(different)}"
+
+
+def marked(folder: Path) -> Mapping[str, str]:
+    """The environment of a run's processes by which `remaining` finds them."""
+    return {MARK: str(folder)}
+
+
+def faulty(fault: Fault, folder: Path) -> Mapping[str, str]:
+    """The environment of a run with a fault, which `fired` finds afterwards."""
+    return {**marked(folder), **fault.environment(folder / "fired")}
+
+
+def fired(folder: Path) -> Sequence[str]:
+    """What has failed since the last call: one line per fault."""
+    report = folder / "fired"
+    lines = report.read_text().splitlines() if report.exists() else []
+    report.unlink(missing_ok=True)
+    return lines
+
+
+def one_line_error(runner: Runner) -> str:
+    """The error that a command ended with: the last line, and nothing like a traceback before."""
+    lines = runner.output().splitlines()
+    assert lines, "the command failed without a word"
+    assert not any(line.startswith("Traceback") for line in lines), f"a traceback: {lines[-1]}"
+    assert [line for line in lines if line.startswith("td7: ")] == lines[-1:], lines
+    return lines[-1]
+
+
+# -- processes that are left -----------------------------------------------------------------------
+
+
+def children(process: BaseProcess, folder: Path) -> list[int]:
+    """The worker processes of a run, or the processes that train it together."""
+    return [
+        pid
+        for pid in remaining(process, folder)
+        if pid != process.pid and b"spawn_main" in _read(pid, "cmdline")
+    ]
+
+
+def remaining(process: BaseProcess, folder: Path) -> list[int]:
+    """The processes of the run that are alive, in the group of its first or elsewhere."""
+    mark = f"{MARK}={folder}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            status = _read(int(entry.name), "stat").rpartition(b") ")[2].split()
+            if not status or status[0] in b"ZX":
+                continue
+            is_in_group = int(status[2]) == process.pid
+            if is_in_group or mark in _read(int(entry.name), "environ").split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def check_no_orphans(process: BaseProcess, folder: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while left := remaining(process, folder):
+        if time.monotonic() > deadline:
+            names = [_read(pid, "cmdline").replace(b"\0", b" ").decode()[:80] for pid in left]
+            raise AssertionError(f"processes are left {PATIENCE:.0f} s after a kill: {names}")
+        time.sleep(0.02)
+
+
+@contextmanager
+def nothing_left(runner: Runner, folder: Path) -> Iterator[None]:
+    """End whatever still runs after a trial, also after one that failed."""
+    try:
+        yield
+    finally:
+        for process in runner.processes:
+            for pid in remaining(process, folder):
+                os.kill(pid, signal.SIGKILL)
+            process.join()
