@@ -79,7 +79,7 @@ class Runner:
         self, folder: Path, algorithm: str = "td7", options: Sequence[str] = (), **settings: object
     ) -> None:
         self.path = folder / "run"
-        self._train = [*train_words(self.path, algorithm, **settings), *options]
+        self.train = [*train_words(self.path, algorithm, **settings), *options]
         self._output = folder / "output"
         self.processes: list[BaseProcess] = []
 
@@ -92,7 +92,7 @@ class Runner:
     ) -> BaseProcess:
         """`td7 train`, or `td7 resume` where the folder holds a run."""
         has_begun = (self.path / "config.json").exists()
-        command = ["resume", str(self.path)] if has_begun else self._train
+        command = ["resume", str(self.path)] if has_begun else self.train
         arguments = (
             [*command, *["--quiet"] * quiet, *options],
             self._output,

@@ -8,17 +8,15 @@ a few hundred kilobytes, which needs root. Trials in which nothing failed are no
 """
 
 import os
-import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 
 from faults.campaign import Outcome, each_trial
 from faults.runs import (
+    ALWAYS,
     EAGER,
     Runs,
     Setting,
@@ -44,10 +42,8 @@ ACTIONS: Mapping[str, Sequence[str]] = {
     "close": ("EIO", "EDQUOT"),
     "read": ("EIO", "short"),
 }
-# Each turn of the loop ends with a snapshot, so that a run always has the same operations.
-ALWAYS = ("--snapshot-every", "0.00001")
 # Mostly with one process, in which the n-th operation is always the same.
-SETTINGS = (*(EAGER[0], EAGER[2], EAGER[4]) * 3, EAGER[3], EAGER[6])
+SETTINGS = (*(EAGER[0], EAGER[2]) * 4, EAGER[3], EAGER[4], EAGER[6])
 
 
 def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
@@ -64,8 +60,6 @@ def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
 class Campaign:
     def __init__(self, folder: Path) -> None:
         self._runs = Runs(folder)
-        self._folder = folder
-        self._rehearsals: dict[tuple[str, bool], Mapping[str, int]] = {}
 
     def trial(self, number: int, random: np.random.Generator, folder: Path) -> str:
         setting = SETTINGS[number % len(SETTINGS)]
@@ -82,7 +76,7 @@ class Campaign:
     def _fault(
         self, random: np.random.Generator, setting: Setting, folder: Path, *, resumes: bool
     ) -> str:
-        counts = self._rehearsal(setting, resumes=resumes)
+        counts = self._runs.rehearsal(setting, resumes=resumes)
         operation = str(random.choice([name for name in ACTIONS if counts[name]]))
         fault = Fault(
             operation,
@@ -91,7 +85,7 @@ class Campaign:
             below=folder / "run",
             always=bool(random.random() < 0.5),
         )
-        runner = self._runner(setting, folder, resumes=resumes)
+        runner = self._runs.runner(setting, folder, resumes=resumes)
         before = runner.newest_number()
         with nothing_left(runner, folder):
             process = runner.start(*ALWAYS, environment=faulty(fault, folder))
@@ -109,7 +103,7 @@ class Campaign:
 
     def _files_below(self, limit: int, setting: Setting, folder: Path, *, resumes: bool) -> str:
         """The kernel lets no file become larger."""
-        runner = self._runner(setting, folder, resumes=resumes)
+        runner = self._runs.runner(setting, folder, resumes=resumes)
         before = runner.newest_number()
         with nothing_left(runner, folder):
             environment = {**marked(folder), FILE_SIZE: str(limit)}
@@ -158,39 +152,3 @@ class Campaign:
         self._runs.check_finished(runner, setting)
         if saved:
             assert "restarted" not in runner.output(), "the run starts anew, in spite of a snapshot"
-
-    # -- runs to disturb -----------------------------------------------------------------------
-
-    def _runner(self, setting: Setting, folder: Path, *, resumes: bool) -> Runner:
-        """A runner of a new run, or of a copy of one that was killed in the middle."""
-        runner = self._runs.runner(setting, folder)
-        if resumes:
-            shutil.copytree(self._middle(setting), runner.path)
-        return runner
-
-    def _middle(self, setting: Setting) -> Path:
-        folder = self._folder / f"middle-{setting.name}"
-        if not folder.exists():
-            half = self._rehearsal(setting, resumes=False)["fsync"] // 2
-            folder.mkdir()
-            runner = self._runs.runner(setting, folder)
-            fault = Fault("fsync", half, "kill", runner.path)
-            with nothing_left(runner, folder):
-                ended(runner.start(*ALWAYS, environment=faulty(fault, folder)))
-            assert runner.newest_number(), runner.output()
-        return folder / "run"
-
-    def _rehearsal(self, setting: Setting, *, resumes: bool) -> Mapping[str, int]:
-        """How often each operation takes place in a run without faults, in one of its processes."""
-        key = setting.name, resumes
-        if key not in self._rehearsals:
-            folder = Path(mkdtemp(dir=self._folder))
-            runner = self._runner(setting, folder, resumes=resumes)
-            fault = Fault("*", 0, "ENOSPC", runner.path)
-            assert ended(runner.start(*ALWAYS, environment=faulty(fault, folder))) == 0
-            counts = Counter(tuple(line.split(" ")[:2]) for line in fired(folder))
-            self._rehearsals[key] = {
-                name: max([n for (_, one), n in counts.items() if one == name], default=0)
-                for name in ACTIONS
-            }
-        return self._rehearsals[key]

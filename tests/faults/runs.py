@@ -1,13 +1,16 @@
 """Runs that parts of the campaign disturb: their settings, and what they come to undisturbed."""
 
 import os
+import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from faults.shim import Fault
@@ -16,6 +19,8 @@ from interrupted_runs import Runner, ended
 from offline_runs import BOUNDS, TINY, point_fields, save
 
 OFTEN = ("--snapshot-every", "0.002")  # minutes
+# Each turn of the loop ends with a snapshot, so that a run always has the same file operations.
+ALWAYS = ("--snapshot-every", "0.00001")
 PATIENCE = 10.0  # seconds after which no process of a killed run may be left
 MARK = "TD7_FAULTS_FOLDER"  # a variable of all processes of a run, also of those in other groups
 
@@ -62,14 +67,19 @@ class Runs:
         self._folder = folder
         self._data: Path | None = None
         self._undisturbed: dict[str, dict[str, Any]] = {}
+        self._rehearsals: dict[tuple[str, bool], Counter[str]] = {}
 
-    def runner(self, setting: Setting, folder: Path) -> Runner:
+    def runner(self, setting: Setting, folder: Path, *, resumes: bool = False) -> Runner:
+        """A runner of a new run, or of a copy of one that was killed in the middle."""
         options = setting.options
         if setting.kind.startswith("offline"):
             if self._data is None:
                 self._data = save(self._folder / "data.hdf5", point_fields(), **BOUNDS)
             options = (*options, "--dataset", str(self._data), "--metrics-every", "5")
-        return Runner(folder, setting.algorithm, options, **setting.settings)
+        runner = Runner(folder, setting.algorithm, options, **setting.settings)
+        if resumes:
+            shutil.copytree(self._middle(setting), runner.path)
+        return runner
 
     def undisturbed(self, setting: Setting) -> dict[str, Any]:
         if setting.kind not in self._undisturbed:
@@ -79,6 +89,34 @@ class Runs:
             runner.finish()
             self._undisturbed[setting.kind] = all_contents(runner.path)
         return self._undisturbed[setting.kind]
+
+    def rehearsal(self, setting: Setting, *, resumes: bool = False) -> Counter[str]:
+        """How often each file operation takes place in a run, in one of its processes."""
+        key = setting.name, resumes
+        if key not in self._rehearsals:
+            folder = Path(mkdtemp(dir=self._folder))
+            runner = self.runner(setting, folder, resumes=resumes)
+            fault = Fault("*", 0, "kill", runner.path)
+            assert ended(runner.start(*ALWAYS, environment=faulty(fault, folder))) == 0
+            counts: dict[str, Counter[str]] = {}
+            for line in fired(folder):
+                pid, operation, _ = line.split(" ", 2)
+                counts.setdefault(pid, Counter())[operation] += 1
+            self._rehearsals[key] = max(counts.values(), key=Counter.total)
+        return self._rehearsals[key]
+
+    def _middle(self, setting: Setting) -> Path:
+        """A run that was killed half-way."""
+        folder = self._folder / f"middle-{setting.name}"
+        if not folder.exists():
+            fault = Fault("fsync", self.rehearsal(setting)["fsync"] // 2, "kill", folder / "run")
+            folder.mkdir()
+            runner = self.runner(setting, folder)
+            with nothing_left(runner, folder):
+                ended(runner.start(*ALWAYS, environment=faulty(fault, folder)))
+            assert fired(folder)
+            assert runner.newest_number(), runner.output()
+        return folder / "run"
 
     def check_finished(self, runner: Runner, setting: Setting) -> None:
         """Resume the run until it is finished, and compare it with an undisturbed one."""
@@ -111,8 +149,13 @@ def fired(folder: Path) -> Sequence[str]:
 
 
 def one_line_error(runner: Runner) -> str:
+    """The error that a run ended with."""
+    return error_line(runner.output())
+
+
+def error_line(output: str) -> str:
     """The error that a command ended with: the last line, and nothing like a traceback before."""
-    lines = runner.output().splitlines()
+    lines = output.splitlines()
     assert lines, "the command failed without a word"
     assert not any(line.startswith("Traceback") for line in lines), f"a traceback: {lines[-1]}"
     assert [line for line in lines if line.startswith("td7: ")] == lines[-1:], lines
@@ -168,7 +211,11 @@ def nothing_left(runner: Runner, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in runner.processes:
-            for pid in remaining(process, folder):
-                os.kill(pid, signal.SIGKILL)
-            process.join()
+        end_all(runner.processes, folder)
+
+
+def end_all(processes: Sequence[BaseProcess], folder: Path) -> None:
+    for process in processes:
+        for pid in remaining(process, folder):
+            os.kill(pid, signal.SIGKILL)
+        process.join()

@@ -1,0 +1,134 @@
+"""Two commands that start at the same moment on one folder.
+
+Exactly one of them may write to it. The other one ends with status 2 and one line, or, where the
+first one has finished already, finds nothing left to do. What is in the folder in the end is what
+the winner makes of it alone, its config.json included.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from faults.campaign import Outcome, each_trial
+from faults.runs import EAGER, Runs, end_all, error_line, marked
+from faults.shim import library
+from folders import differences, results, words
+from interrupted_runs import PROCESSES, ended, run_td7
+from offline_runs import TINY
+
+NAME = "races"
+FULL = 60
+QUICK = 1
+KINDS = (("train", "train"), ("resume", "resume"), ("train", "resume"))
+STUDIES_EVERY = 10  # trials; their runs are programs, which take seconds to load
+SETTINGS = EAGER[0], EAGER[4], EAGER[6]
+READY = 0.2  # seconds that both processes have to get ready
+GAP = 0.03  # seconds by which one of them may be later
+STUDY = (
+    *("study", "design", "--tasks", "toys:Point-v0", "--rows", "TD3", "--seeds", "0-1"),
+    *("--steps", "60", "--evaluate-every", "20", "--evaluation-episodes", "1"),
+    *("--engine", "eager", "--set", *words({**TINY["td7"], "random_steps": 30})),
+)
+
+
+def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
+    campaign = Campaign(folder)
+
+    def trial(number: int, folder: Path) -> str:
+        return campaign.trial(number, np.random.default_rng([seed, number]), folder)
+
+    return each_trial(trials, folder, trial)
+
+
+class Campaign:
+    def __init__(self, folder: Path) -> None:
+        self._runs = Runs(folder)
+        self._folder = folder
+        self._study: dict[str, Any] = {}
+
+    def trial(self, number: int, random: np.random.Generator, folder: Path) -> str:
+        late = float(random.uniform(-GAP, GAP))
+        if number % STUDIES_EVERY == STUDIES_EVERY - 1:
+            return self._studies(late, folder)
+        kind = KINDS[number % len(KINDS)]
+        setting = SETTINGS[number // len(KINDS) % len(SETTINGS)]
+        self._runs.undisturbed(setting)
+        resumes = kind == ("resume", "resume")
+        if resumes and library() is None:
+            return ""
+        runner = self._runs.runner(setting, folder, resumes=resumes)
+        resume = ["resume", str(runner.path)]
+        commands = [runner.train if name == "train" else resume for name in kind]
+        # The option tells whose config.json it is.
+        options = [["--quiet", "--snapshot-every", every] for every in ("0.002", "0.003")]
+        pair = [[*c, *o] for c, o in zip(commands, options, strict=True)]
+        winners, outputs = race(pair, late, folder)
+        name = "/".join(kind)
+        assert winners, f"{name}: nobody wins: {outputs}"
+        assert kind != ("train", "train") or len(winners) == 1, f"{name}: both win"
+        if kind[winners[0]] == "train":
+            record = json.loads((runner.path / "config.json").read_text())
+            every = str(record["snapshot_every"])
+            assert every in options[winners[0]], f"{name}: config.json is the loser's"
+        self._runs.check_same(runner, setting)
+        return f"{name}: {'one wins' if len(winners) == 1 else 'one after the other'}"
+
+    def _studies(self, late: float, folder: Path) -> str:
+        if not self._study:
+            out = self._folder / "study"
+            _, outputs = race([[*STUDY, "--out", str(out)]], 0.0, self._folder)
+            self._study = study_results(out)
+            assert self._study, outputs
+        command = [*STUDY, "--out", str(folder / "study")]
+        winners, outputs = race([command, command], late, folder)
+        assert winners, f"study/study: nobody wins: {outputs}"
+        different = differences(study_results(folder / "study"), self._study)
+        assert not different, f"study/study: {', '.join(different)} differ"
+        return f"study/study: {'one wins' if len(winners) == 1 else 'one after the other'}"
+
+
+def study_results(out: Path) -> dict[str, bytes]:
+    """The results of the runs of a study, by folder and file."""
+    folders = [file.parent for file in out.rglob("config.json") if "snapshot" not in file.parts]
+    return {
+        f"{folder.relative_to(out)}/{name}": content
+        for folder in folders
+        for name, content in results(folder).items()
+    }
+
+
+def race(commands: Sequence[Sequence[str]], late: float, folder: Path) -> tuple[list[int], str]:
+    """Run two commands at the same moment, the second one later by `late`.
+
+    Return which of them succeed, and what both print. The other must end with a line and status 2.
+    """
+    outputs = [folder / f"output-{i}" for i in range(len(commands))]
+    start = time.monotonic() + READY
+    moments = start, start + late
+    processes = [
+        PROCESSES.Process(target=run_at, args=(moment, command, output, marked(folder)))
+        for moment, command, output in zip(moments, commands, outputs, strict=False)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        statuses = [ended(process) for process in processes]
+    finally:
+        end_all(processes, folder)
+    for status, output in zip(statuses, outputs, strict=True):
+        if status != 0:
+            assert status == 2, f"status {status}: {output.read_text()}"
+            error_line(output.read_text())
+    text = "; ".join(output.read_text() for output in outputs)
+    return [i for i, status in enumerate(statuses) if status == 0], text
+
+
+def run_at(
+    moment: float, command: Sequence[str], output: Path, environment: Mapping[str, str]
+) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
+    run_td7(command, output, 0.0, environment)
