@@ -31,7 +31,7 @@ from interrupted_runs import Runner, ended
 
 NAME = "file_faults"
 FULL = 1_300
-QUICK = 6
+QUICK = 4
 ACTIONS: Mapping[str, Sequence[str]] = {
     "open": ("ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES"),
     "write": ("ENOSPC", "EIO", "EDQUOT", "short"),
@@ -43,7 +43,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
     "read": ("EIO", "short"),
 }
 # Mostly with one process, in which the n-th operation is always the same.
-SETTINGS = (*(EAGER[0], EAGER[2]) * 4, EAGER[3], EAGER[4], EAGER[6])
+SETTINGS = (*[EAGER[0]] * 4, *[EAGER[2]] * 4, EAGER[3], EAGER[4], EAGER[6])
 
 
 def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:

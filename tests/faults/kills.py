@@ -34,7 +34,7 @@ from interrupted_runs import Runner, ended, wait_for_progress
 
 NAME = "kills"
 FULL = 330  # a run may finish before it is killed, and is not counted
-QUICK = 3
+QUICK = 2
 OPERATIONS = ("open", "write", "fsync", "close", "rename", "mkdir", "unlink", "read")
 HOW = ("the first process", "a child", "all processes", "at a file operation")
 
