@@ -133,6 +133,45 @@ def test_labels_are_escaped(tmp_path: Path, text: str) -> None:
     assert rows[0]["row"] == text
 
 
+HOSTILE = "a\n\n# Owned\x1b[2J\u2029\tb"
+
+
+def test_labels_are_one_line_everywhere(tmp_path: Path) -> None:
+    """None becomes a heading of Markdown, a paragraph of LaTeX, or a terminal's command."""
+    write_run(
+        tmp_path / "run",
+        pair(5),
+        variant=f"my{HOSTILE}/{HOSTILE}",
+        env=HOSTILE,
+        kwargs={HOSTILE: HOSTILE},
+        hardware={"gpu": HOSTILE},
+        also={"command": HOSTILE},
+    )
+    made = read_report([tmp_path])
+    assert made.notes
+    files = write(made, tmp_path / "out", with_figures=False)
+    for file in files:
+        text = file.read_text()
+        assert "\x1b" not in text
+        assert not any(line.startswith("# Owned") for line in text.splitlines())
+    assert not set("\x1b\n") & set("".join([*made.notes, *made.machines]))
+    table = next(file for file in files if file.suffix == ".tex").read_text()
+    assert "\n\n" not in table
+
+
+@pytest.mark.parametrize("text", ["=cmd()", "+1", "-zs", "@SUM(A1)"])
+def test_no_label_is_a_formula_of_a_spreadsheet(text: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", pair(-5), variant=f"design/{text}")
+    made = read_report([tmp_path])
+    (row,) = csv.DictReader(as_csv(table_of(made, "design-scores")).splitlines())
+    assert row["row"] == f"'{text}"
+    assert row["mean"] == "-5.0"
+    write(made, tmp_path / "out", with_figures=False)
+    rows = list(csv.DictReader((tmp_path / "out" / "curves.csv").read_text().splitlines()))
+    assert {row["row"] for row in rows} == {f"'{text}"}
+    assert any(float(row["value"]) < 0 for row in rows)
+
+
 def test_latex_escapes() -> None:
     assert latex(r"a_b & 5% #1 {x} $ ± – \n ~^") == (
         r"a\_b \& 5\% \#1 \{x\} \$ $\pm$ -- \textbackslash{}n \textasciitilde{}\textasciicircum{}"

@@ -4,8 +4,11 @@ import csv
 import io
 import re
 from itertools import groupby
+from typing import Any
 
 from td7.report.tables.table import Table
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula may begin with
 
 
 def as_csv(table: Table) -> str:
@@ -14,8 +17,13 @@ def as_csv(table: Table) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.records[0])
     for record in table.records:
-        writer.writerow(["" if value is None else value for value in record.values()])
+        writer.writerow(map(csv_cell, record.values()))
     return text.getvalue()
+
+
+def csv_cell(value: Any) -> Any:
+    """The value; text that a spreadsheet would run as a formula has an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def as_markdown(table: Table) -> str:

@@ -13,7 +13,7 @@ from td7.report.bars import MOST_BARS
 from td7.report.chart_data import chart_data
 from td7.report.formats import as_csv
 from td7.report.report import Report
-from td7.report.result import Result, study_or_empty
+from td7.report.result import Result, plain, study_or_empty
 from td7.report.tables.table import Table
 from td7.report.videos import MEDIA_TYPES
 
@@ -195,7 +195,7 @@ def _every_run(results: Sequence[Result]) -> str:
 def _run_texts(result: Result) -> list[str]:
     hours = "–" if result.seconds is None else f"{result.seconds / 3600:.2f}"
     state = "finished" if result.finished else f"at {result.last_step or 0:,}"
-    return [
+    texts = [
         result.study,
         result.label,
         result.title,
@@ -206,6 +206,7 @@ def _run_texts(result: Result) -> list[str]:
         str(result.record.data.get("started", "–")),
         str(result.record.data.get("command", "–")),
     ]
+    return list(map(plain, texts))
 
 
 def _notes(notes: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from td7.report.result import (
     data_origin,
     machine_name,
     paper_name,
+    plain,
     seed_list,
     study_or_empty,
     with_kwargs,
@@ -41,7 +42,7 @@ def read_run(folder: Path) -> Result:
     finished = _is_finished(record, curves, notes)
     if data and score(task.id, 0.0) is None:
         notes.append(f"{task.id} has no D4RL score: its returns are shown")
-    task_label = place = _task_label(task, requested, data)
+    task_label = place = plain(_task_label(task, requested, data))
     if study.times_machines:
         count = len(record.seeds)
         place += f", {count} seed{'s' * (count > 1)} on {machine_name(record)}"
@@ -82,14 +83,13 @@ def _task_label(task: Task, requested: str, data: str) -> str:
 
 def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
     """A run's study, its label, and the hyperparameters that differ from those of its row."""
-    study, _, label = record.variant.partition("/")
-    row = study_or_empty(study).rows.get(label)
+    study, _, label = plain(record.variant).partition("/")  # which also names files
     if study:
         row = study_or_empty(study).rows.get(label)
         return study, label, tuple(_changed(record, row.settings) if row else ())
     study = ONLINE if record.dataset is None else OFFLINE
     label = ", ".join([paper_name(study, record.algorithm), *_changed(record, {})])
-    return study, label, ()
+    return study, plain(label), ()
 
 
 def _changed(record: RunRecord, settings: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from td7.report.collect import collect
-from td7.report.result import Result, machine_name
+from td7.report.result import Result, machine_name, plain
 from td7.report.tables.table import Table
 from td7.report.tables.views import make_tables
 
@@ -36,7 +36,7 @@ class Report:
         """A line per machine and set of versions."""
         kinds = Counter((machine_name(r.record), _versions(r)) for r in self.results)
         return [
-            f"{_count(count, 'run')} on {machine}: {versions}"
+            plain(f"{_count(count, 'run')} on {machine}: {versions}")
             for (machine, versions), count in kinds.items()
         ]
 
@@ -45,7 +45,8 @@ def read_report(folders: Sequence[Path]) -> Report:
     """The report of run folders, study folders, and folders of either."""
     results, notes = collect(folders)
     tables, table_notes = make_tables(by_study(results))
-    return Report(tuple(results), tuple(tables), tuple(dict.fromkeys([*notes, *table_notes])))
+    lines = dict.fromkeys(map(plain, [*notes, *table_notes]))
+    return Report(tuple(results), tuple(tables), tuple(lines))
 
 
 def by_study(results: Sequence[Result]) -> dict[str, list[Result]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.download import DATASETS
 from td7.datasets.scores import score
+from td7.errors import one_line
 from td7.runs.record import DatasetRecord, RunRecord
 from td7.statistics import Aligned
 from td7.studies.rows import STUDIES, Study
@@ -20,6 +21,7 @@ from td7.types import Task
 D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
 D4RL_SCORE = "D4RL score"
 D4RL_FILE = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # the stem of a file as D4RL names it
+LONGEST_TEXT = 10_000  # characters of a caption
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +124,11 @@ def study_or_empty(name: str) -> Study:
     """The study of this name; a study without rows if there is none."""
     empty = Study(name, name, "not among the studies", steps=0, table="", rows={}, tasks=())
     return STUDIES.get(name, empty)
+
+
+def plain(text: str) -> str:
+    """The text, printable and on one line: a name in a run folder may be several paragraphs."""
+    return one_line(text, LONGEST_TEXT) if text.strip() else ""
 
 
 def with_kwargs(name: str, task: Task) -> str:

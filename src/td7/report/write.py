@@ -7,10 +7,11 @@ from pathlib import Path
 
 from td7.files import write_json, writing_to
 from td7.report.figures import figures, save
-from td7.report.formats import as_csv, as_latex, as_markdown
+from td7.report.formats import as_csv, as_latex, as_markdown, csv_cell
 from td7.report.html import page
 from td7.report.markdown import markdown_page
 from td7.report.report import Report
+from td7.report.result import plain
 
 
 def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]:
@@ -64,7 +65,8 @@ def _curves_csv(report: Report) -> str:
     for result in report.results:
         if result.curves is None:
             continue
-        head = (result.study, result.label, result.place, result.quantity)
+        names = (result.study, result.label, result.place, result.quantity)
+        head = [csv_cell(plain(name)) for name in names]
         for seed, values in zip(result.curves.seeds, result.curves.values.tolist(), strict=True):
             for step, value in zip(result.curves.steps, values, strict=True):
                 writer.writerow((*head, seed, step, value))

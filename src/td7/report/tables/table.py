@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from td7.report import paper
-from td7.report.result import Result
+from td7.report.result import Result, plain
 from td7.statistics import Sample
 from td7.studies.rows import Study
 
@@ -62,17 +62,22 @@ def new_table(
         name=re.sub(r"[^\w.+-]+", "_", f"{study.name}-{kind}"),
         study=study.name,
         kind=kind,
-        title=f"{title} ({study.where})",
-        caption=caption,
-        header=tuple(column.heading for column in columns),
+        title=plain(f"{title} ({study.where})"),
+        caption=plain(caption),
+        header=tuple(plain(column.heading) for column in columns),
         lines=tuple(tuple(_as_cell(c.cell(line)) for c in columns) for line in lines),
-        records=tuple(records),
+        records=tuple(map(_plain_record, records)),
         notes=tuple(notes),
     )
 
 
 def _as_cell(content: str | Cell) -> Cell:
-    return content if isinstance(content, Cell) else Cell(content)
+    cell = content if isinstance(content, Cell) else Cell(content)
+    return replace(cell, text=plain(cell.text))
+
+
+def _plain_record(record: Record) -> Record:
+    return {k: plain(value) if isinstance(value, str) else value for k, value in record.items()}
 
 
 # -- columns of records --------------------------------------------------------------------------
