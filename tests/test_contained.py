@@ -143,6 +143,17 @@ def test_minari_does_not_make_the_task_that_a_dataset_names(
     assert not (tmp_path / "called").exists()
 
 
+@pytest.mark.parametrize("data_format", ["hdf5", "arrow"])
+def test_a_link_in_a_minari_folder_is_not_followed(data_format: str, minari_root: Path) -> None:
+    save_minari("some-v0", EPISODES, data_format=data_format)
+    folder = minari_root / "some-v0" / "data"
+    file = min(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json")
+    file.rename(minari_root / "elsewhere")
+    file.symlink_to(minari_root / "elsewhere")
+    with pytest.raises(InputError, match="is a link, which td7 does not follow"):
+        read("some-v0")
+
+
 def test_a_minari_space_is_not_larger_than_its_text(minari_root: Path) -> None:
     save_minari("some-v0", EPISODES)
     space = {"type": "Box", "dtype": "float32", "shape": [10**12], "low": 0.0, "high": 1.0}

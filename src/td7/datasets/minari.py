@@ -19,6 +19,7 @@ from td7.datasets.checks import (
 from td7.datasets.contained import all_datasets, check_memory, check_strings, open_hdf5
 from td7.datasets.dataset import Dataset
 from td7.errors import InputError
+from td7.files import check_no_links
 from td7.rollouts.environment import ActionMap
 from td7.types import Float32, RowLayout
 
@@ -69,6 +70,7 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
 
 def _check_folder(folder: Path, where: str) -> None:
     """Raise for what Minari would read elsewhere, or for the size of, or make to find out."""
+    check_no_links(folder)
     with reading(f"{where}: metadata.json"):
         metadata = json.loads((folder / "metadata.json").read_text())
         # Minari makes the task itself, by any name that the file gives, where one is missing.
