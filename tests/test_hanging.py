@@ -3,11 +3,15 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -18,6 +22,7 @@ import toys
 from folders import SMALL, newest, results, words
 from td7.cli.main import main
 from td7.rollouts import vector
+from td7.rollouts.watch import Abandonable, AbandonTask
 from td7.runs.snapshots import has_snapshot, process_folders
 from td7.training import lockstep, multiprocess
 
@@ -103,6 +108,60 @@ def uninterrupted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
         return run
 
     return train
+
+
+def abandoned_at(moment: int) -> tuple[str, list[str], bool]:
+    """Abandon work before an instruction: its result, what it did, and whether it got so far."""
+    abandonable, done, instructions = Abandonable(), [], count()
+
+    def work() -> str:
+        done.append("work")
+        return "result"
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(instructions) == moment:
+            abandonable.abandon()  # as a signal handler would
+        return trace
+
+    result = "lost"
+    sys.settrace(trace)
+    try:
+        with suppress(AbandonTask):
+            result = abandonable.run(work)
+    finally:
+        sys.settrace(None)
+    is_abandoned = next(instructions) > moment
+    if is_abandoned:
+        with pytest.raises(AbandonTask):
+            abandonable.run(work)
+    return result, done, is_abandoned
+
+
+def test_a_result_is_returned_or_lost() -> None:
+    """A signal may come before every instruction, such as when the work has just ended."""
+    outcomes = set()
+    for moment in count():
+        result, done, is_abandoned = abandoned_at(moment)
+        outcomes.add((result, len(done)))
+        if not is_abandoned:
+            break
+    assert moment > 20
+    assert outcomes == {("lost", 0), ("lost", 1), ("result", 1)}
+
+
+@pytest.mark.parametrize("error", [AbandonTask, ValueError("interrupted")])
+def test_what_an_environment_makes_of_it_is_no_fault(error: Exception) -> None:
+    abandonable = Abandonable()
+
+    def work() -> None:
+        try:
+            abandonable.abandon()
+        except AbandonTask:
+            raise error from None
+
+    with pytest.raises(AbandonTask):
+        abandonable.run(work)
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,8 @@ class Hanging(Point):
         self._gate.with_suffix(".reached").touch()
         if self._how == "deaf":
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            ctypes.PyDLL(None).sleep(600)
-        threading.Event().wait(600)
+            ctypes.PyDLL(None).sleep(60)
+        threading.Event().wait(60)
 
 
 gymnasium.register("Hanging-v0", entry_point="toys:Hanging", max_episode_steps=20)

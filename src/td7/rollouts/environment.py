@@ -127,7 +127,6 @@ class Environment:
             np.float64 if states.dtype == np.float64 else np.float32
         )
         self._action_dtype = np.dtype(actions.dtype)
-        self._episode, self._steps = "", 0
 
     def reset(self, seed: int, episode: str = "") -> AnyFloat:
         """Begin the episode of this seed and return its first state, [state_dim].

@@ -95,6 +95,10 @@ class Abandonable:
             if self._is_abandoned:
                 raise AbandonTask
             return work()
+        except Exception as error:
+            if self._is_abandoned:  # what an environment made of AbandonTask
+                raise AbandonTask from error
+            raise
         finally:
             self._is_running = False
 
