@@ -24,7 +24,7 @@ from td7.errors import (
     one_line,
     warn_once,
 )
-from td7.rollouts.watch import Place
+from td7.rollouts.watch import EPISODE_BYTES, Place
 from td7.types import AnyFloat, Float64, Task, TaskSpec
 
 RESET = ("observation", "info")  # what an environment's methods return
@@ -102,6 +102,7 @@ class Environment:
 
     # Of this process, in which one environment acts at a time; workers share theirs.
     current_place: ClassVar[Place] = Place()
+    _named: ClassVar[str] = ""  # the episode that it names
 
     def __init__(
         self, task: Task, env: gymnasium.Env[Any, Any], foreign: ForeignCode | None = None
@@ -168,7 +169,11 @@ class Environment:
 
     def _call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call what contains the task's code; an EnvironmentFault says what is wrong with it."""
-        Environment.current_place.enter(self._episode, self._steps)
+        place = Environment.current_place
+        if Environment._named is not self._episode:  # equal ones need not be compared
+            place.episode = self._episode.encode()[:EPISODE_BYTES]
+            Environment._named = self._episode
+        place.position = self._steps + 1
         try:
             return function(*arguments)
         except NOT_FAULTS:
@@ -181,7 +186,7 @@ class Environment:
                 "".join(traceback.format_exception(error)),
             ) from error
         finally:
-            Environment.current_place.leave()
+            place.position = 0
 
     @property
     def _where(self) -> str:

@@ -184,7 +184,7 @@ class Pool:
         end_workers([worker])
         # In place: the finalizer holds this list.
         del self._workers[index]
-        self._timers[worker.name].place.leave()
+        self._timers[worker.name].place.position = 0
         try:
             new = self._start([worker.name])
         except Exception as error:  # no memory, no processes, whatever starting one raises

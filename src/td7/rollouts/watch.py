@@ -24,21 +24,11 @@ class Place(Structure):
         ("position", c_int64),  # 0: no environment's code runs; 1: a reset; n + 1: step n
         ("episode", c_char * EPISODE_BYTES),
     )
-    _entered = ""  # the episode that was written last
 
     @staticmethod
     def shared() -> "Place":
         place: Place = RawValue(Place)
         return place
-
-    def enter(self, episode: str, step: int) -> None:
-        if episode is not self._entered:  # equal ones need not be compared
-            self._entered = episode
-            self.episode = episode.encode()[:EPISODE_BYTES]
-        self.position = step + 1
-
-    def leave(self) -> None:
-        self.position = 0
 
     def __str__(self) -> str:
         episode = bytes(self.episode).decode(errors="replace")
