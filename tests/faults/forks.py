@@ -129,14 +129,14 @@ def in_lanes(trials: Sequence[int], folder: Path, carry_out: Callable[[int, Path
 
     A lane is a forked child that carries out every other trial, each in an empty folder.
     """
-    pids = []
+    pids, parent = [], os.getpid()
     for lane in range(LANES):
         own = folder / f"lane-{lane}"
         own.mkdir()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            _be_lane(trials[lane::LANES], own, carry_out)
+            _be_lane(trials[lane::LANES], own, carry_out, parent)
         pids.append(pid)
     try:
         statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
@@ -158,13 +158,15 @@ def in_lanes(trials: Sequence[int], folder: Path, carry_out: Callable[[int, Path
 
 
 def _be_lane(
-    trials: Sequence[int], folder: Path, carry_out: Callable[[int, Path], str]
+    trials: Sequence[int], folder: Path, carry_out: Callable[[int, Path], str], parent: int
 ) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the trial's child ends as well
         results = []
         for number in trials:
+            if os.getppid() != parent:  # nobody waits for the results
+                break
             own = folder / f"trial-{number}"
             own.mkdir()
             ended = fault = ""
