@@ -158,6 +158,19 @@ def test_links_and_special_files_are_refused(
     assert not report.exists()
 
 
+@pytest.mark.parametrize("name", ["learning_curve.png", "finished.json", ".timings.csv.tmp"])
+def test_what_a_hard_link_shares_stays_as_it_is(run_copy: Path, tmp_path: Path, name: str) -> None:
+    shared = tmp_path / "shared"
+    shared.write_text("mine")
+    (run_copy / name).unlink(missing_ok=True)
+    (run_copy / name).hardlink_to(shared)
+    if name == "finished.json":
+        shared.write_bytes(b'{"steps": 30}')
+    before = shared.read_bytes()
+    assert main(["resume", str(run_copy), "--quiet"]) == 0
+    assert shared.read_bytes() == before
+
+
 def test_the_run_folder_itself_may_be_a_link(run_copy: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(run_copy)
     td7.resume(tmp_path / "link", quiet=True)

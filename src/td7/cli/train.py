@@ -80,6 +80,7 @@ def run(options: Namespace) -> int:
 def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     """Train, draw the learning curve, and print the results and where they are."""
     from td7.cli.terminal import evaluation_table
+    from td7.files import temporary_file
     from td7.report.curves import learning_curve
     from td7.report.result import data_origin
     from td7.rollouts.registration import can_draw
@@ -101,7 +102,9 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     task, dataset = record.task, record.dataset
     title = f"{record.algorithm} on {Path(dataset.source).stem if dataset else task.id}"
     unit = "updates" if dataset else "environment steps"
-    learning_curve(run.evaluations, title, unit).savefig(picture, dpi=150)
+    figure = learning_curve(run.evaluations, title, unit)
+    with temporary_file(picture) as temporary:  # replaced, as its name may be a hard link
+        figure.savefig(temporary, dpi=150, format="png")
     if quiet:
         return 0
     console = new_console()
