@@ -72,6 +72,15 @@ def run_td7(
     raise SystemExit(main(arguments))
 
 
+def run_on_terminal(arguments: Sequence[str], terminal: str) -> None:
+    """Run the command line in a session of its own, on this terminal."""
+    os.setsid()
+    device = os.open(terminal, os.O_RDWR)  # it becomes the session's
+    os.dup2(device, 1)
+    os.dup2(device, 2)
+    raise SystemExit(main(arguments))
+
+
 class Runner:
     """Starts `td7` on one run folder, again and again."""
 

@@ -113,7 +113,7 @@ def play(pool, limit):
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_only_the_parent_handles_a_signal_to_all_processes(name: str) -> None:
     """Ctrl-C and `timeout` signal a whole group, workers that are still importing included."""
     program = f"""

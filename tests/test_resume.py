@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,19 @@ import pytest
 import td7
 from folders import SMALL, contents, differences, newest
 from interrupted_runs import (
+    PROCESSES,
     STEPS,
     TIMEOUT,
     Runner,
     check_kills,
     ended,
     refused,
+    run_on_terminal,
     train_words,
     wait_until,
 )
 from td7.cli.main import main
-from td7.training.signals import REPEAT_SECONDS
+from td7.training.signals import REPEAT_SECONDS, StopSignals
 
 
 @pytest.fixture
@@ -157,7 +160,9 @@ def test_a_folder_as_it_was_at_any_moment_can_be_resumed(
 # -- stopped -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("signum", "workers"), [(signal.SIGTERM, 0), (signal.SIGINT, 2)])
+@pytest.mark.parametrize(
+    ("signum", "workers"), [(signal.SIGTERM, 0), (signal.SIGINT, 2), (signal.SIGHUP, 1)]
+)
 def test_a_run_stopped_by_a_signal_resumes_exactly(
     runner: Runner, uninterrupted: dict[str, Any], signum: signal.Signals, workers: int
 ) -> None:
@@ -202,6 +207,49 @@ def test_the_installed_command_stops_and_resumes(
     assert "mean return of an evaluation" in capsys.readouterr().out
     assert (path / "learning_curve.png").stat().st_size > 1_000
     assert differences(contents(path), uninterrupted) == []
+
+
+def test_a_run_whose_terminal_closes_saves(tmp_path: Path, uninterrupted: dict[str, Any]) -> None:
+    """What it cannot show any more changes neither the snapshot nor the exit status."""
+    path = tmp_path / "run"
+    controller, terminal = os.openpty()
+    arguments = (train_words(path), os.ttyname(terminal))
+    process = PROCESSES.Process(target=run_on_terminal, args=arguments)
+    process.start()
+    os.set_blocking(controller, False)
+
+    def has_metrics() -> bool:
+        with suppress(OSError):  # nothing to read yet
+            os.read(controller, 1 << 16)
+        table = path / "metrics.csv"
+        return table.exists() and len(table.read_text().splitlines()) > 2
+
+    assert wait_until(has_metrics, process)
+    os.close(terminal)
+    os.close(controller)
+    assert ended(process) == 128 + signal.SIGHUP
+    td7.resume(path, quiet=True)
+    assert differences(contents(path), uninterrupted) == []
+
+
+def test_hanging_up_several_times_does_not_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `nohup` it does nothing at all."""
+    monkeypatch.setattr("td7.training.signals.REPEAT_SECONDS", 0.0)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = StopSignals(lambda: None)
+        with signals.handled():
+            signal.raise_signal(signal.SIGHUP)
+        assert signals.received is None
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with signals.handled():
+            for _ in range(3):
+                signal.raise_signal(signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signals.received == signal.SIGHUP
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_stops_at_once(runner: Runner, uninterrupted: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
@@ -24,19 +24,40 @@ from gymnasium.envs.registration import EnvSpec
 from td7.errors import ControlFlow, EnvironmentFault, InputError
 from td7.types import Task
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # each asks a run to stop
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a run here; SIGHUP may be ignored, as under `nohup`."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [s for s in STOP_SIGNALS if not (s == signal.SIGHUP and is_ignored)]
+
 
 @contextmanager
 def on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM within the block, if this is the main thread."""
+    """Handle the signals that stop a run within the block, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python lets only the main thread handle signals
         return
-    before = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, handler) for s in stop_signals()}
     try:
         yield
     finally:
         for s, previous in before.items():
             signal.signal(s, previous)
+
+
+@contextmanager
+def signals_blocked(signals: Collection[int] = STOP_SIGNALS) -> Iterator[None]:
+    """This thread, and the processes that it starts within the block, do not receive the signals.
+
+    This thread receives them after the block; what it started never does.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def available_cores() -> set[int]:
@@ -132,16 +153,14 @@ def _single_threaded_children() -> Iterator[None]:
 
 @contextmanager
 def _signals_blocked_in_children() -> Iterator[None]:
-    """Processes that start within the block never receive SIGINT and SIGTERM; the parent does.
+    """Processes that start within the block never receive the signals; the parent does.
 
     Ctrl-C and `timeout` signal the whole process group, workers that are still importing included.
     """
-    resource_tracker.ensure_running()  # starting it later would unblock the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
+    with signals_blocked({signal.SIGHUP}):  # the tracker ignores the others by itself
+        resource_tracker.ensure_running()  # starting it later would unblock the signals
+    with signals_blocked():
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

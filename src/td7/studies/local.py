@@ -145,7 +145,7 @@ def stop_processes(processes: Iterable[RunProcess]) -> None:
 
 @contextmanager
 def received_signals() -> Iterator[list[int]]:
-    """Collect the numbers of SIGINT and SIGTERM in a list instead of acting on them."""
+    """Collect the numbers of signals to stop in a list instead of acting on them."""
     received: list[int] = []
     with on_signals(lambda signum, _: received.append(signum)):
         yield received

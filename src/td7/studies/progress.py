@@ -1,15 +1,14 @@
 """Progress of a study: a line on a terminal, redrawn, or lines in a log."""
 
-import sys
 import time
 from collections.abc import Mapping
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from td7.errors import say
 from td7.studies.plan import StudyStatus
-from td7.training.progress import duration
+from td7.training.progress import duration, new_console
 
 
 class StudyProgress:
@@ -17,7 +16,7 @@ class StudyProgress:
 
     def __init__(self, usual_rates: Mapping[str, float], at_once: int) -> None:
         self._usual_rates, self._at_once = usual_rates, at_once
-        self._console = Console(stderr=True)
+        self._console = new_console()
         self._live = Live(console=self._console, auto_refresh=False)
         self._seconds_between = 2.0 if self._console.is_terminal else 30.0
         self._ended = -1
@@ -39,7 +38,7 @@ class StudyProgress:
         if self._console.is_terminal:
             self._live.update(Text(text), refresh=True)
         else:
-            print(text, file=sys.stderr, flush=True)
+            say(text)
 
     def close(self) -> None:
         if self._console.is_terminal:

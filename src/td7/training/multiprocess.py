@@ -24,11 +24,13 @@ import torch
 
 from td7.errors import InputError, RunError, Stopped, one_line
 from td7.processes import (
+    STOP_SIGNALS,
     Script,
     Worker,
     available_cores,
     end_workers,
     start_workers,
+    stop_signals,
     worker_death,
 )
 from td7.rollouts.environment import Environment
@@ -419,9 +421,9 @@ class OwnerConnection:
         self._is_broken = False
         self._must_stop = False  # a signal asked for it before there was anything to stop
         # Python's own handlers, because what an environment starts would inherit blocked signals.
-        signal.signal(signal.SIGINT, self._note)
-        signal.signal(signal.SIGTERM, self._note)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        for signum in stop_signals():
+            signal.signal(signum, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame

@@ -1,5 +1,6 @@
-"""SIGINT and SIGTERM as requests to stop a run."""
+"""SIGINT, SIGTERM and SIGHUP as requests to stop a run."""
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +13,10 @@ REPEAT_SECONDS = 0.3
 
 
 class StopSignals:
-    """The first signal asks the run to stop with a snapshot; a later one interrupts it."""
+    """The first signal asks the run to stop with a snapshot; a later one interrupts it.
+
+    SIGHUP never interrupts: a terminal that closes may send it several times.
+    """
 
     def __init__(self, stop: Callable[[], None], *, can_interrupt: bool = True) -> None:
         """`stop` is called by the signal handler, once."""
@@ -30,5 +34,7 @@ class StopSignals:
         if self.received is None:
             self.received, self._received_at = signum, time.monotonic()
             self._stop()
-        elif self._can_interrupt and time.monotonic() - self._received_at > REPEAT_SECONDS:
+            return
+        is_repeated = time.monotonic() - self._received_at > REPEAT_SECONDS
+        if is_repeated and self._can_interrupt and signum != signal.SIGHUP:
             raise KeyboardInterrupt
