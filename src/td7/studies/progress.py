@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from td7.errors import say
 from td7.studies.plan import StudyStatus
-from td7.training.progress import duration, new_console
+from td7.training.progress import duration
 
 
 class StudyProgress:
@@ -16,7 +18,7 @@ class StudyProgress:
 
     def __init__(self, usual_rates: Mapping[str, float], at_once: int) -> None:
         self._usual_rates, self._at_once = usual_rates, at_once
-        self._console = new_console()
+        self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False)
         self._seconds_between = 2.0 if self._console.is_terminal else 30.0
         self._ended = -1
@@ -36,10 +38,12 @@ class StudyProgress:
         text = f"{len(status.done)} of {len(status.runs)} runs done{failed}, {left} left"
         text += f": {running}" if running else ""
         if self._console.is_terminal:
-            self._live.update(Text(text), refresh=True)
+            with suppress(OSError):  # the terminal is gone
+                self._live.update(Text(text), refresh=True)
         else:
             say(text)
 
     def close(self) -> None:
         if self._console.is_terminal:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()

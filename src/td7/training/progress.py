@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, Protocol, cast
+from typing import IO, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -216,33 +216,9 @@ class QuietProgress:
         pass
 
 
-class SafeOutput:
-    """A text file whose errors are ignored: a run survives the terminal that it draws on."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._file.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._file.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-
-def new_console() -> Console:
-    """Return standard error, to draw on."""
-    return Console(file=cast(IO[str], SafeOutput(sys.stderr)))
-
-
 def make_progress(*, quiet: bool) -> Progress:
     """The progress that suits standard error, where it goes so that output can be piped."""
     if quiet:
         return QuietProgress()
-    console = new_console()
+    console = Console(stderr=True)
     return LiveProgress(console) if console.is_terminal else LineProgress(sys.stderr)
