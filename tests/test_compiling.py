@@ -1,6 +1,10 @@
 """Compiled updates are the eager ones, to rounding; where compiling fails, updates are eager."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,8 +16,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
 
+import folders
 import td7
+import toys
 from engines import (
     LAYOUT,
     READS_THE_TRAINED_ENCODER,
@@ -32,8 +39,13 @@ from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.engine.runner import HostRunner
 from td7.engine.stages import Stages
+from td7.errors import RunError
 from td7.networks import kernels
 from td7.networks import stacked as networks
+from td7.processes import STOP_SIGNALS
+from td7.runs.snapshots import has_snapshot
+
+assert toys  # registers the tasks
 
 
 @pytest.fixture(
@@ -259,3 +271,71 @@ def test_private_names_of_pytorch_stay_in_one_module() -> None:
         if re.search(r"\btorch\._|\b_(dynamo|inductor|functorch)\b", path.read_text())
     }
     assert users == {"engine/compiling.py"}
+
+
+# -- stopped while compiling ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """A function that replaces the compiler by one that calls another function, and no more."""
+
+    def replace_by(compile_now: Callable[[], None]) -> None:
+        def compile_whole(function: Callable[..., Any]) -> Callable[..., Any]:
+            def compiled(*arguments: Any) -> Any:
+                compile_now()
+                return function(*arguments)
+
+            return compiled
+
+        monkeypatch.setattr("td7.engine.compiling.compile_whole", compile_whole)
+
+    monkeypatch.setattr("td7.engine.engine.can_compile", lambda *_: True)
+    return replace_by
+
+
+def train_compiled(path: Path) -> td7.Run:
+    settings = dict(folders.SMALL)
+    options: dict[str, Any] = {"env": "toys:Point-v0", "steps": 60, "set": settings, "quiet": True}
+    return td7.train(**options, engine="compiled", out=str(path))
+
+
+def test_a_stop_while_compiling_never_ends_in_fall_back(
+    tmp_path: Path,
+    compiled_by: Callable[[Callable[[], None]], None],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Updates of functions as they are would differ in the last bits."""
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise TorchDynamoException("the C++ compiler was killed")
+
+    path = tmp_path / "run"
+    compiled_by(interrupt)
+    with pytest.raises(RunError, match=r"failed while the run was stopping \(the C.* starts anew"):
+        train_compiled(path)
+    assert "without compilation" not in capfd.readouterr().err
+    compiled_by(lambda: None)
+    expected = train_compiled(tmp_path / "expected")
+    assert folders.results(td7.resume(path, quiet=True).path) == folders.results(expected.path)
+
+
+def test_programs_that_compile_receive_no_signals(
+    tmp_path: Path, compiled_by: Callable[[Callable[[], None]], None]
+) -> None:
+    """The terminal and `timeout` signal them as well; this process stops when it has compiled."""
+    blocked: list[str] = []
+    program = "import signal; print(*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
+
+    def compile_slowly() -> None:
+        if not blocked:
+            output = subprocess.check_output([sys.executable, "-c", program], text=True)
+            blocked.extend(output.split())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    compiled_by(compile_slowly)
+    with pytest.raises(td7.Stopped):
+        train_compiled(tmp_path / "run")
+    assert {int(number) for number in blocked} == set(STOP_SIGNALS)
+    assert has_snapshot(tmp_path / "run")

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -45,6 +46,15 @@ def on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
     finally:
         for s, previous in before.items():
             signal.signal(s, previous)
+
+
+@cache
+def start_signal_receiver() -> None:
+    """Start a thread that receives signals while the main thread blocks them.
+
+    As always, Python runs their handlers in the main thread.
+    """
+    threading.Thread(target=threading.Event().wait, name="td7-signals", daemon=True).start()
 
 
 @contextmanager

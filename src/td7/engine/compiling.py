@@ -4,17 +4,20 @@ The only module that uses private names of PyTorch. It imports them late, since 
 PyTorch's compiler.
 """
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 
-from td7.errors import one_line
+from td7.errors import RunError, one_line
+from td7.processes import signals_blocked, start_signal_receiver
 
 # PyTorch counts the compilations of each function, and of all functions, in a process; by default
 # it stops at 8 and 256. Every run compiles each of its functions a few times.
 RECOMPILES = 10_000
+SIGNAL_SECONDS = 0.1  # until a signal has arrived that the compiler received at the same time
 COMPILES = "compiling updates: a minute or two, seconds if it was done before"
 
 
@@ -22,11 +25,15 @@ class Compiler:
     """Compiles functions. Once PyTorch fails to, it warns, and all functions run as they are.
 
     A function is compiled whole before any of it runs: one that fails to compile has done nothing.
+    Functions are called within `shielded`, because the terminal and `timeout` signal the programs
+    that compile as well, which then fail.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._works = True
+        self._is_stopping = False
+        start_signal_receiver()
         # In force during calls alone, since whatever else the process compiles reads them as well.
         self._settings = torch._dynamo.config.patch(
             recompile_limit=RECOMPILES,
@@ -51,8 +58,24 @@ class Compiler:
 
         return run
 
+    def shielded(self) -> AbstractContextManager[None]:
+        """A context in which no program that this thread starts receives signals."""
+        return signals_blocked()
+
+    def stop(self) -> None:
+        """From now on, a function that fails to compile is an error: the run is to stop.
+
+        Updates of functions as they are would differ in the last bits from those of a run that was
+        not stopped.
+        """
+        self._is_stopping = True
+
     def give_up(self, error: Exception) -> None:
         """Run all functions as they are from now on."""
+        time.sleep(SIGNAL_SECONDS)
+        if self._is_stopping:
+            problem = f"compilation failed while the run was stopping ({summary(error)})"
+            raise RunError(problem) from error
         _warn_of(error, self._warn)
         self._works = False
 
@@ -60,7 +83,8 @@ class Compiler:
 def can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
     """Whether PyTorch's compiler works here; it needs a C++ compiler, or Triton for a GPU."""
     try:
-        compile_whole(lambda x: 2 * x + 1)(torch.ones(8, device=device))
+        with signals_blocked():
+            compile_whole(lambda x: 2 * x + 1)(torch.ones(8, device=device))
     except Exception as error:  # whatever a compiler or a missing one raises
         _warn_of(error, warn)
         return False

@@ -10,6 +10,7 @@ just did, updates them and returns their next actions.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -60,10 +61,11 @@ class Engine:
         if like.device.type == "cuda":
             # TF32 products: float32's range, ten bits of mantissa; five times faster.
             torch.set_float32_matmul_precision("high")
-        compiler = None
+        compiler: Compiler | None = None
         if mode != "eager" and can_compile(like.device, warn):
             compiler = Compiler(warn)
             self._stages.compile(compiler)
+        self._compiler = compiler
         self._say = say
         self._must_announce = compiler is not None  # before the first update
         host = HostRunner(self._stages, compiler)
@@ -138,18 +140,29 @@ class Engine:
         """The actions [S, A] to explore `states` with, as `step` returns them."""
         rows = np.zeros((len(states), self.replay.layout.width), np.float32)
         self._stages.inbox.fill(rows, states, noise)
-        self._stages.act()
+        with self._shielded():
+            self._stages.act()
         return Fetch(self._stages.actions).value()
 
     def _update(self, slots: Sequence[Slot]) -> None:
         self._announce(slots)
-        self._runner.update(slots)
+        with self._shielded():
+            self._runner.update(slots)
         self.is_compiling = False
 
     def _step(self, slots: Sequence[Slot]) -> None:
         self._announce(slots)
-        self._runner.step(slots)
+        with self._shielded():
+            self._runner.step(slots)
         self.is_compiling = False
+
+    def _shielded(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._compiler is None else self._compiler.shielded()
+
+    def stop(self) -> None:
+        """The run is to stop: from now on, no function runs as it is because compiling it fails."""
+        if self._compiler is not None:
+            self._compiler.stop()
 
     def _announce(self, slots: Sequence[Slot]) -> None:
         """Say before the first update that it is compiled."""

@@ -237,6 +237,7 @@ class SingleProcessTraining(ABC):
         self.progress.say(
             f"stopping: {compiling}writing a snapshot (signal again to stop without one)"
         )
+        self.engine.stop()
         self.executor.abandon()  # an episode may be long, and can be played again
 
     # -- what a subclass adds ------------------------------------------------------------------
