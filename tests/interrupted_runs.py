@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -75,10 +76,9 @@ def run_td7(
 def run_on_terminal(arguments: Sequence[str], terminal: str) -> None:
     """Run the command line in a session of its own, on this terminal."""
     os.setsid()
-    device = os.open(terminal, os.O_RDWR)  # it becomes the session's
-    os.dup2(device, 1)
-    os.dup2(device, 2)
-    raise SystemExit(main(arguments))
+    with Path(terminal).open("w", buffering=1) as file:  # it becomes the session's
+        sys.stdout = sys.stderr = file
+        os._exit(main(arguments))  # multiprocessing would flush, which fails
 
 
 class Runner:
