@@ -76,7 +76,8 @@ def run_td7(
 def run_on_terminal(arguments: Sequence[str], terminal: str) -> None:
     """Run the command line in a session of its own, on this terminal."""
     os.setsid()
-    with Path(terminal).open("w", buffering=1) as file:  # it becomes the session's
+    os.open(terminal, os.O_RDWR)  # it becomes the session's
+    with Path(terminal).open("w", buffering=1) as file:
         sys.stdout = sys.stderr = file
         os._exit(main(arguments))  # multiprocessing would flush, which fails
 

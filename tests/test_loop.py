@@ -340,6 +340,20 @@ def test_a_run_that_trains_nothing_warns(tmp_path: Path, capfd: pytest.CaptureFi
     assert capfd.readouterr() == ("", warning)
 
 
+@pytest.mark.parametrize(("steps", "every"), [(60, 0), (50, 0), (60, 10)])
+def test_a_long_run_without_snapshots_warns(
+    tmp_path: Path,
+    steps: int,
+    every: float,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("td7.training.start.LONG_RUN", 50)
+    train(tmp_path / "run", steps=steps, snapshot_every=every)
+    warning = "with --snapshot-every 0, a power cut or `kill -9` loses all training since"
+    assert capfd.readouterr().err.startswith(warning) == ((steps, every) == (60, 0))
+
+
 def test_results_are_only_results(longer: Path) -> None:
     """The helpers do compare something: no file is empty, and two seeds differ."""
     files = results(longer)

@@ -28,6 +28,7 @@ from td7.errors import InputError, RunError
 from td7.files import write_json
 from td7.processes import Script
 from td7.rollouts.registration import describe
+from td7.runs.folder import Table
 from td7.runs.policies import kept_policies
 from td7.runs.record import RunRecord
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
@@ -196,6 +197,31 @@ def test_a_run_that_was_stopped_resumes_exactly(tmp_path: Path, divided: td7.Run
     assert not (path / "finished.json").exists()
     run = td7.resume(path, quiet=True)
     assert results(run.path) == results(divided.path)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()], ids=repr)
+def test_whatever_its_owner_raises_every_process_saves(
+    tmp_path: Path, divided: td7.Run, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    append = Table.append
+
+    def fail_once(table: Table, rows: Any) -> None:
+        if table.path == path / "metrics.csv":
+            monkeypatch.undo()
+            raise error
+        append(table, rows)
+
+    monkeypatch.setattr(Table, "append", fail_once)
+    with pytest.raises((RunError, KeyboardInterrupt)) as caught:
+        train(path)
+    assert error in (caught.value, caught.value.__cause__)
+    if isinstance(caught.value, RunError):
+        assert f"RuntimeError: a bug; `td7 resume {path}` continues" in str(caught.value)
+        assert "a bug" in (path / "error.txt").read_text()
+    assert not multiprocessing.active_children()
+    assert has_snapshot(path)
+    assert results(td7.resume(path, quiet=True).path) == results(divided.path)
 
 
 def test_an_extended_run_is_one_that_was_longer(tmp_path: Path, divided: td7.Run) -> None:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from td7.errors import InputError, RunError, describe_error, one_line
+from td7.runs.listeners import ListenerFault
 
 
 def run_error(error: BaseException, path: Path, outcome: str) -> RunError | None:
@@ -21,6 +22,12 @@ def run_error(error: BaseException, path: Path, outcome: str) -> RunError | None
         return None
     details = "".join(traceback.format_exception(error))
     return RunError(f"{describe_error(error)}; {outcome}", details)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C raised the error, or the like, in the user's listener or elsewhere."""
+    raised = error.raised if isinstance(error, ListenerFault) else error
+    return isinstance(raised, KeyboardInterrupt)
 
 
 def reason(error: BaseException) -> str:

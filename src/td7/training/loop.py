@@ -23,7 +23,7 @@ from td7.errors import Stopped, describe_error, one_line
 from td7.rollouts.episodes import EpisodeResult, EvaluationResult, EvaluationTask, TaskResult
 from td7.runs import policies
 from td7.runs.listeners import ListenerFault
-from td7.training.faults import close_all, reason, run_error
+from td7.training.faults import close_all, is_interrupt, reason, run_error
 from td7.training.listeners import RunListeners
 from td7.training.member import Member
 from td7.training.parts import RunParts, RunSetup
@@ -143,8 +143,8 @@ class SingleProcessTraining(ABC):
             self._deliver_last_rows()
             raise
         except BaseException as error:
-            if self._was_interrupted(error):
-                raise
+            if is_interrupt(error) and self._signals.received is not None:
+                raise  # the second signal stops without a snapshot
             outcome = self._save_after(error)
             self._deliver_last_rows()
             fault = run_error(error, self.folder.path, outcome)
@@ -201,11 +201,6 @@ class SingleProcessTraining(ABC):
         before, self._is_consistent = self._is_consistent, False
         yield
         self._is_consistent = before
-
-    def _was_interrupted(self, error: BaseException) -> bool:
-        """Whether a second signal raised the error, which stops the run without a snapshot."""
-        raised = error.raised if isinstance(error, ListenerFault) else error
-        return isinstance(raised, KeyboardInterrupt) and self._signals.received is not None
 
     def _save_after(self, error: BaseException) -> str:
         """Save after an error, if the state is consistent; return what a user can do."""

@@ -11,6 +11,7 @@ know. Both ends of their protocol are in this file.
 import os
 import signal
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -22,7 +23,7 @@ from types import FrameType
 
 import torch
 
-from td7.errors import InputError, RunError, Stopped, one_line
+from td7.errors import InputError, RunError, Stopped, describe_error
 from td7.processes import (
     STOP_SIGNALS,
     Script,
@@ -37,9 +38,9 @@ from td7.rollouts.environment import Environment
 from td7.rollouts.registration import register_in_worker
 from td7.rollouts.watch import Place
 from td7.runs.folder import RunFolder
-from td7.runs.listeners import ListenerFault
 from td7.runs.snapshots import has_snapshot, process_folder
 from td7.training.config import RunConfig
+from td7.training.faults import close_all, is_interrupt, run_error
 from td7.training.listeners import RunListeners
 from td7.training.loop import SingleProcessTraining
 from td7.training.merge import MergedPolicies, merged_timings
@@ -189,14 +190,14 @@ class MultiprocessTraining:
             self.folder.begin()
             with self._signals.handled():
                 while self._running():
-                    self._start_training()
-                    self._kill_hanging()
-                    with self._fault_on_write_error():
+                    with self._noting_faults():
+                        self._start_training()
+                        self._kill_hanging()
                         self._receive()
-                        self._deliver_rows()
+                        self._listeners.deliver()
                         self._merge()
-                    self.progress.show(self.status)
-            with self._fault_on_write_error():
+                        self.progress.show(self.status)
+            with self._noting_faults():
                 self._merge(always=True)
                 if self._is_finished() and self._fault is None:
                     self.folder.finish(self.config.steps)
@@ -209,7 +210,7 @@ class MultiprocessTraining:
             self.close()
 
     def close(self) -> None:
-        self._resources.close()
+        close_all(self._resources, self.progress.warn)
 
     def _is_finished(self) -> bool:
         return all(p.end is not None and p.end.is_finished for p in self._processes)
@@ -303,13 +304,17 @@ class MultiprocessTraining:
         self._stop()
 
     @contextmanager
-    def _fault_on_write_error(self) -> Iterator[None]:
-        """What the owner cannot write ends the run; the processes save the same rows."""
+    def _noting_faults(self) -> Iterator[None]:
+        """Whatever is raised within ends the run, after the processes have saved."""
         try:
             yield
-        except OSError as error:
-            problem = f"cannot write to {self.folder.path}: {error.strerror or error}"
-            self._give_up(RunError(f"{problem}; {self._remedy()}"))
+        except BaseException as error:
+            if is_interrupt(error) and self._signals.received is not None:
+                raise  # the second signal
+            fault = run_error(error, self.folder.path, self._remedy())
+            if fault is not None:
+                fault.__cause__ = error
+            self._give_up(fault or error)
 
     def _remedy(self) -> str:
         return f"`td7 resume {self.folder.path}` continues from what is saved"
@@ -363,16 +368,6 @@ class MultiprocessTraining:
         text = str(error.args[0]).replace(f"td7 resume {process.job.path}`", f"td7 resume {path}`")
         error.args = (text, *error.args[1:])
         return error
-
-    def _deliver_rows(self) -> None:
-        """Pass new rows to the user's listener. Its exception ends the run, with snapshots."""
-        try:
-            self._listeners.deliver()
-        except ListenerFault as fault:
-            was_interrupted = isinstance(fault.raised, KeyboardInterrupt)
-            if was_interrupted and self._signals.received is not None:
-                raise
-            self._give_up(fault)
 
     # -- what the run folder has of the processes ----------------------------------------------
 
@@ -497,8 +492,9 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
         owner.send(ProcessEnd())
     except (RunError, InputError) as error:
         owner.send(ProcessEnd(error))
-    except (OSError, MemoryError) as error:
+    except BaseException as error:  # no memory or a bug; `sys.exit` and the like in a task's code
         seeds = ", ".join(map(str, config.seeds))
-        owner.send(ProcessEnd(RunError(f"seeds {seeds}: {one_line(error)}")))
+        details = "".join(traceback.format_exception(error))
+        owner.send(ProcessEnd(RunError(f"seeds {seeds}: {describe_error(error)}", details)))
     else:
         owner.send(ProcessEnd(is_finished=True))

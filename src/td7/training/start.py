@@ -44,6 +44,7 @@ from td7.types import RowLayout, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
 # Kept unless they are given again.
+LONG_RUN = 100_000  # steps or updates per seed: losing more is worth a warning
 RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard")
 
 
@@ -317,6 +318,11 @@ def _announce(setup: RunSetup, resumption: str = "") -> None:
         progress.warn(
             f"nothing is trained: all {config.steps:,} steps are random, "
             f"as random_steps={config.online.random_steps:,}"
+        )
+    if setup.snapshot_every == 0 and config.steps > LONG_RUN:
+        progress.warn(
+            "with --snapshot-every 0, a power cut or `kill -9` loses all training since the run "
+            "began or was last resumed"
         )
     if after := config.steps % config.evaluate_every:
         progress.say(
