@@ -197,3 +197,44 @@ def test_hard_links_are_not_written_through(run_copy: Path, tmp_path: Path) -> N
     before = all_files(copy)
     td7.resume(run_copy, steps=60, quiet=True)
     assert all_files(copy) == before
+
+
+# -- checksums -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["config.json", "evaluations.csv", "metrics.csv", "timings.csv"])
+def test_a_file_that_was_changed_after_the_end_is_named(
+    run_copy: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run is worth what its files say, so nobody should read other numbers unawares."""
+    commands = (
+        ["report", str(run_copy), "--no-figures", "--out", str(tmp_path / "report")],
+        ["evaluate", str(run_copy), "--episodes", "1"],
+    )
+    for command in commands:
+        assert main(command) == 0
+    assert "was changed" not in capsys.readouterr().err
+    file = run_copy / name
+    file.write_text(file.read_text() + "\n")
+    for command in commands:
+        assert main(command) == 0
+        assert f"{name} was changed after the run had ended\n" in capsys.readouterr().err
+
+
+def test_a_run_that_ended_before_there_were_checksums_is_read(
+    run_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_copy / "finished.json").write_text('{"steps": 30}')
+    (run_copy / "timings.csv").write_text("phase,seconds,times\ntotal,1,1\n")
+    assert main(["report", str(run_copy), "--no-figures", "--out", str(tmp_path / "report")]) == 0
+    assert "was changed" not in capsys.readouterr().err
+
+
+def test_a_finish_that_was_changed_is_refused(
+    run_copy: Path, failing_command: FailingCommand
+) -> None:
+    file = run_copy / "finished.json"
+    file.write_text(file.read_text().replace('"steps": 30', '"steps": 31'))
+    assert failing_command("resume", run_copy) == (
+        f"{file} is damaged: it does not have the SHA-256 that it states"
+    )

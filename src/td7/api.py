@@ -16,7 +16,7 @@ from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.listeners import Listener
-from td7.runs.record import RunRecord, run_and_step
+from td7.runs.record import RunRecord, changes_since_finish, run_and_step
 from td7.runs.trust import check_task
 from td7.runs.video import record
 from td7.types import AnyPath
@@ -141,7 +141,8 @@ def evaluate(
     Policies that learned from a dataset also get D4RL's score on tasks that have one. Episode i is
     the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
     that step. `video` is a file for a film of the first policy's episode 0. That may take minutes;
-    `say` receives a message about it. `trust` is as in `resume`.
+    `say` receives a message about it, and about files that were changed since the run ended.
+    `trust` is as in `resume`.
     """
     episodes = parse_number("episodes", episodes, int, at_least=1)
     run, kept = run_and_step(Path(path))
@@ -150,6 +151,9 @@ def evaluate(
     loaded = {s: load(path, s) for s in seeds}
     for policy in loaded.values():
         check_task(run_record, policy.spec.task, trust=trust)
+    if say is not None:
+        for change in changes_since_finish(run):
+            say(f"{run}: {change}")
     steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if video:
         record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)

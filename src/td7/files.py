@@ -10,7 +10,7 @@ import json
 import os
 import reprlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from td7.errors import InputError, one_line
 
+SEAL = "sha256"  # in a JSON object, of everything else in it
 IN_USE = "is in use by another td7 process"  # the error of a process that finds a folder locked
 T = TypeVar("T")
 JSON_NAMES: dict[type, str] = {
@@ -37,6 +38,13 @@ class FileDigest(NamedTuple):
 
     sha256: str
     bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileDigest":
+        """Return what a file holds now."""
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return cls(sha256, os.fstat(file.fileno()).st_size)
 
     def mismatch(self, path: Path) -> str:
         """Return how the file differs from this, or an empty string."""
@@ -131,6 +139,15 @@ def write_json(path: Path, data: Any) -> FileDigest:
     return write(path, as_json(data))
 
 
+def write_sealed(path: Path, data: Mapping[str, Any]) -> FileDigest:
+    """Write a JSON object with its own SHA-256, which `read_sealed` checks."""
+    return write_json(path, {**data, SEAL: _digest(data)})
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -193,6 +210,15 @@ def read_json(path: Path, kind: type = dict) -> Any:
     if not isinstance(data, kind):
         given, wanted = JSON_NAMES[type(data)], JSON_NAMES[kind]
         raise InputError(f"{path} is damaged: it holds {given}, not {wanted}")
+    return data
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Like `read_json` of an object, whose SHA-256 must be right if it states one."""
+    data: dict[str, Any] = read_json(path)
+    stated = data.pop(SEAL, None)
+    if stated not in (None, _digest(data)):
+        raise InputError(f"{path} is damaged: it does not have the SHA-256 that it states")
     return data
 
 

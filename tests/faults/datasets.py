@@ -193,6 +193,9 @@ BAD: Mapping[str, Build] = {
     "soft link to nothing": _replaced(
         "rewards", lambda f, _: f.__setitem__("rewards", h5py.SoftLink("/none"))
     ),
+    "soft link in the file": _edited(
+        lambda f: f.move("rewards", "r") or f.__setitem__("rewards", h5py.SoftLink("/r"))
+    ),
     "a group": _replaced("rewards", lambda f, _: f.create_group("rewards") and None),
     "the root group": _replaced("rewards", lambda f, _: f.__setitem__("rewards", f["/"])),
     "a named type": _replaced("rewards", lambda f, _: f.__setitem__("rewards", np.dtype("f8"))),
@@ -251,9 +254,6 @@ UNUSUAL: Mapping[str, Build] = {
     "other attributes": _edited(lambda f: f.attrs.update(x=np.zeros(1000), y=b"\xff", td7=1)),
     "an external link elsewhere": _edited(
         lambda f: f.__setitem__("infos", h5py.ExternalLink("/nowhere/x.hdf5", "/x"))
-    ),
-    "a soft link in the file": _edited(
-        lambda f: f.move("rewards", "r") or f.__setitem__("rewards", h5py.SoftLink("/r"))
     ),
     "no timeouts": _with(timeouts=None),
     "a task of a module, which --env replaces": _module,

@@ -22,7 +22,7 @@ from td7.report.result import (
     with_kwargs,
 )
 from td7.runs.folder import EVALUATIONS
-from td7.runs.record import RunRecord, finished_steps
+from td7.runs.record import RunRecord, changes_since_finish, finished_steps
 from td7.statistics import Aligned, common
 from td7.types import Task
 
@@ -35,7 +35,9 @@ def read_run(folder: Path) -> Result:
     name, label, changed = _row(record)
     study, task = study_or_empty(name), record.task
     requested, data = data_origin(record.dataset) if record.dataset else (task.id, "")
-    notes = [f"differs from its row: {', '.join(changed)}"] if changed else []
+    notes = changes_since_finish(folder)
+    if changed:
+        notes.append(f"differs from its row: {', '.join(changed)}")
     if record.variant and label not in study.rows:
         notes.append(f"{name} has no row {label!r}")
     curves = _curves(record, task.id if data else "", notes)

@@ -18,10 +18,9 @@ from td7.files import (
     check_no_links,
     open_for_appending,
     write,
-    write_json,
     writing_to,
 )
-from td7.runs.record import BEFORE_CONFIG, FINISHED
+from td7.runs.record import BEFORE_CONFIG, FINISHED, finish
 from td7.runs.trust import sign
 
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
@@ -172,7 +171,7 @@ class RunFolder:
         """Sort the tables and mark the run as finished."""
         for table in self.tables.values():
             table.sort()
-        write_json(self.path / FINISHED, {"steps": steps})
+        finish(self.path, steps)
 
     def close(self) -> None:
         for table in self.tables.values():

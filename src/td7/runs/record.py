@@ -15,11 +15,12 @@ from typing import Any
 from td7 import __version__
 from td7.configs import parse_number
 from td7.errors import InputError, one_line
-from td7.files import check_no_links, read_json, typed
+from td7.files import FileDigest, check_no_links, read_json, read_sealed, typed, write_sealed
 from td7.options import parse_seeds
 from td7.types import Task
 
 FINISHED = "finished.json"
+SEALED = ("config.json", "evaluations.csv", "episodes.csv", "metrics.csv", "timings.csv")
 # What a folder holds before it has its config.json.
 BEFORE_CONFIG = {".lock", "config.mac", ".config.mac.tmp", ".config.json.tmp"}
 
@@ -107,14 +108,36 @@ def run_and_step(path: Path) -> tuple[Path, int | None]:
     return (path.parent.parent, int(path.name)) if is_kept else (path, None)
 
 
+def finish(path: Path, steps: int) -> None:
+    """Mark a run as finished; what it recorded has checksums from now on."""
+    files = {name: FileDigest.of(path / name)._asdict() for name in SEALED}
+    write_sealed(path / FINISHED, {"steps": steps, "files": files})
+
+
 def finished_steps(path: Path) -> int | None:
     """Return the steps that a finished run made; None if it is not finished."""
     try:
-        return parse_number("steps", read_json(path / FINISHED)["steps"], int, at_least=1)
+        return parse_number("steps", read_sealed(path / FINISHED)["steps"], int, at_least=1)
     except FileNotFoundError:
         return None
     except KeyError:
         raise InputError(f"{path / FINISHED} is damaged: it has no 'steps'") from None
+
+
+def changes_since_finish(path: Path) -> list[str]:
+    """Return a line per file of a finished run that is not as it was when the run ended."""
+    try:
+        files = read_sealed(path / FINISHED).get("files", {})  # runs before had no checksums
+        digests = {path / name: FileDigest(**digest) for name, digest in files.items()}
+    except FileNotFoundError:
+        return []
+    except (TypeError, AttributeError):
+        raise InputError(f"{path / FINISHED} is damaged: its files have no checksums") from None
+    return [
+        f"{file.name} was changed after the run had ended"
+        for file, digest in digests.items()
+        if digest.mismatch(file)
+    ]
 
 
 def total_seconds(path: Path) -> float | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from td7.configs import parse_number
 from td7.errors import InputError, one_line
-from td7.files import check_no_links, read_json, typed, write_json, writing_to
+from td7.files import check_no_links, read_sealed, typed, write_sealed, writing_to
 from td7.options import RUN_OPTIONS, TrainOptions, options_from
 from td7.runs.record import RunRecord, finished_steps
 from td7.studies.rows import variant
@@ -71,7 +71,7 @@ def write_request(request: StudyRequest, out: Path) -> None:
         del options["env_kwargs"]
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "study.json", {**asdict(request), "options": options})
+        write_sealed(out / "study.json", {**asdict(request), "options": options})
 
 
 def read_request(out: Path) -> StudyRequest | None:
@@ -79,7 +79,7 @@ def read_request(out: Path) -> StudyRequest | None:
     check_no_links(out)
     file = out / "study.json"
     try:
-        data = read_json(file)
+        data = read_sealed(file)
     except FileNotFoundError:
         return None
     try:
@@ -154,7 +154,7 @@ def log_path(run: PlannedRun, folder: Path) -> Path:
 def write_failures(out: Path, failed: Mapping[str, str]) -> None:
     """Write failed.json, or remove it if no run failed."""
     if failed:
-        write_json(out / "failed.json", failed)
+        write_sealed(out / "failed.json", failed)
     else:
         (out / "failed.json").unlink(missing_ok=True)
 
@@ -162,7 +162,7 @@ def write_failures(out: Path, failed: Mapping[str, str]) -> None:
 def read_failures(out: Path) -> dict[str, str]:
     """Return the errors of the runs that failed the last time, by the names of the runs."""
     try:
-        failures = read_json(out / "failed.json")
+        failures = read_sealed(out / "failed.json")
     except FileNotFoundError:
         return {}
     return {name: one_line(error) for name, error in failures.items()}
