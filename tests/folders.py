@@ -1,13 +1,14 @@
 """Small runs of the toy tasks, and the contents of their folders for comparisons."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import td7
+from td7.runs import policy_files
 from td7.runs.snapshots import process_folders
 
 SMALL: Mapping[str, int] = {
@@ -43,6 +44,13 @@ def two_policies(out: Path) -> td7.Run:
 def newest(run: Path) -> Path:
     """The folder of the newest snapshot."""
     return max(path for path in (run / "snapshot").iterdir() if path.name.isdigit())
+
+
+def change_policy(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change policy.json, and its checksum with it."""
+    data = policy_files.read_description(folder)
+    change(data)
+    policy_files.write_policies(folder, {n: v for n, v in data.items() if n != "weights"}, {})
 
 
 def rows(run: Path, seed: int) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fake_runs import dataset_fields
+from folders import change_policy
 from recorded_runs import FIRST, SETTINGS, Says, everything, table, train, words_of
 from td7.cli.main import main
 from td7.datasets.record import FIRST_EPISODE, KINDS, record
@@ -177,10 +178,8 @@ def test_a_task_that_fails_is_status_1(
 ) -> None:
     """The run's task works, the recording's does not."""
     run = train(tmp_path / "run", "td3", steps=20, keep=0)
-    path = run / "policy" / "policy.json"
-    data = json.loads(path.read_text())
-    data["task"]["task"]["kwargs"] = {"fault": "raise", "at": 3}
-    path.write_text(json.dumps(data))
+    kwargs = {"fault": "raise", "at": 3}
+    change_policy(run / "policy", lambda data: data["task"]["task"].update(kwargs=kwargs))
     message = dataset_fails(*words_of(run, "expert", 9), "--trust", status=1)
     where = f"seed {FIRST}, episode {FIRST_EPISODE}"
     assert message == f"{where}: the environment raised ValueError: the motor is on fire"

@@ -25,11 +25,16 @@ from folders import SMALL, results, words
 from td7 import processes as processes_module
 from td7.datasets.record import Recorder, record
 from td7.errors import InputError, RunError
-from td7.files import write_json
 from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.runs.folder import Table
 from td7.runs.policies import kept_policies
+from td7.runs.policy_files import (
+    read_description,
+    steps_of,
+    weights_file,
+    write_policies,
+)
 from td7.runs.record import RunRecord
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
 from td7.training.loops import single_process_loop
@@ -113,6 +118,8 @@ def check_same(run: td7.Run, expected: td7.Run) -> None:
     ours, theirs = (
         json.loads((path.path / "policy" / "policy.json").read_text()) for path in (run, expected)
     )
+    for description in (ours, theirs):
+        del description["weights"], description["sha256"]
     assert ours == theirs
 
 
@@ -431,29 +438,30 @@ def test_a_kept_policy_exists_when_a_listener_receives_its_evaluation(
 
 
 def test_policies_are_merged_between_the_writes_of_a_process(tmp_path: Path) -> None:
-    """A process has written new weights, but not yet their policy.json, when another saves."""
+    """A process has written its next policy.json, but not yet the weights, when another saves."""
     policies, target = MergedPolicies(tmp_path, (0, 4)), tmp_path / "policy"
 
     def write(process: int, seed: int, steps: int) -> Path:
         folder = tmp_path / f"process-{process}" / "policy"
-        folder.mkdir(parents=True)
-        (folder / f"seed-{seed}.safetensors").write_bytes(str(steps).encode())
-        write_json(folder / "policy.json", {"steps": [steps], "seeds": [seed]})
+        description = {"steps": [steps], "seeds": [seed]}
+        write_policies(folder, description, {seed: str(steps).encode()})
         return folder
 
-    def merged_steps() -> list[int]:
+    def merged() -> tuple[list[int], bytes]:
         for folder in folders:
             policies.add_last(folder.parent)
-        steps: list[int] = json.loads((target / "policy.json").read_text())["steps"]
-        return steps
+        description = read_description(target)
+        content = weights_file(target, 4).read_bytes()
+        assert steps_of(description, weights_file(target, 4), 4, content) == int(content)
+        return description["steps"], content
 
     folders = [write(0, 0, 100), write(1, 4, 100)]
-    assert merged_steps() == [100, 100]
-    (folders[1] / "seed-4.safetensors").write_bytes(b"200")
-    assert merged_steps() == [100, 100]
-    write_json(folders[1] / "policy.json", {"steps": [200], "seeds": [4]})
-    assert merged_steps() == [100, 200]
-    assert (target / "seed-4.safetensors").read_bytes() == b"200"
+    assert merged() == ([100, 100], b"100")
+    write(1, 4, 200)
+    weights_file(folders[1], 4).rename(tmp_path / "aside")
+    assert merged() == ([100, 100], b"100")
+    (tmp_path / "aside").rename(weights_file(folders[1], 4))
+    assert merged() == ([100, 200], b"200")
 
 
 def test_a_write_error_at_the_start_names_the_seeds(tmp_path: Path, divided: td7.Run) -> None:

@@ -14,7 +14,7 @@ import toys
 from commands import TINY, FailingCommand, all_files
 from dataset_files import fields_of
 from fake_runs import write_config
-from folders import SMALL, words
+from folders import SMALL, change_policy, words
 from td7.cli.main import main
 from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError
@@ -61,7 +61,7 @@ def change(file: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 def name_task(run: Path, task: dict[str, Any]) -> None:
     change(run / "config.json", lambda data: data.update(task=task))
-    change(run / "policy" / "policy.json", lambda data: data["task"].update(task=task))
+    change_policy(run / "policy", lambda data: data["task"].update(task=task))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_strangers_algorithm_is_not_imported(run_copy: Path) -> None:
 
 def test_the_signature_of_a_run_does_not_cover_a_policy_of_another_task(run_copy: Path) -> None:
     assert is_signed(run_copy)
-    change(run_copy / "policy" / "policy.json", lambda data: data["task"].update(task=STRANGE))
+    change_policy(run_copy / "policy", lambda data: data["task"].update(task=STRANGE))
     with pytest.raises(InputError, match="names the module 'stranger'"):
         td7.evaluate(run_copy)
 

@@ -1,7 +1,6 @@
 """Filming: the frames of an episode in a file, or one line and the file that was there before."""
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ import pytest
 
 import td7
 import toys
-from folders import SMALL
+from folders import SMALL, change_policy
 from td7.cli.main import main
 
 assert toys  # registers the tasks
@@ -49,10 +48,8 @@ def drawing(finished: Path, tmp_path: Path) -> Drawing:
     def drawing(id: str = "toys:Drawn-v0", **kwargs: Any) -> Path:
         run = tmp_path / "run"
         shutil.copytree(finished, run)
-        file = run / "policy" / "policy.json"
-        policy = json.loads(file.read_text())
-        policy["task"]["task"] = {"id": id, "kwargs": kwargs}
-        file.write_text(json.dumps(policy))
+        task = {"id": id, "kwargs": kwargs}
+        change_policy(run / "policy", lambda data: data["task"].update(task=task))
         return run
 
     return drawing

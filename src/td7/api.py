@@ -149,6 +149,8 @@ def evaluate(
     run_record = RunRecord.read(run)
     seeds = run_record.seeds if seed is None else parse_seeds([seed])
     loaded = {s: load(path, s) for s in seeds}
+    if say is not None:
+        policies.note_unverified(path, loaded.values(), say)
     for policy in loaded.values():
         check_task(run_record, policy.spec.task, trust=trust)
     if say is not None:

@@ -20,7 +20,7 @@ from faults.canaries import EXECUTED, Canaries, times_of_reading_are_kept
 from faults.forks import in_child, in_lanes, in_loaded_process
 from faults.mutations import predict
 from faults.verdicts import check_ended, check_refused
-from folders import newest
+from folders import change_policy, newest
 from interrupted_runs import change_both, edit
 from td7.cli.main import main
 from td7.files import write_json
@@ -177,9 +177,7 @@ def _config(change: Callable[[dict[str, Any]], None]) -> Attack:
 def _policy_of_module(run: Path, outside: Path) -> None:
     _write_module(run.parent, outside)
     for file in run.glob("polic*/**/policy.json"):
-        data = json.loads(file.read_text())
-        data["task"]["task"]["id"] = "canary:Point-v0"
-        file.write_text(json.dumps(data))
+        change_policy(file.parent, lambda data: data["task"]["task"].update(id="canary:Point-v0"))
 
 
 def _write_module(folder: Path, outside: Path) -> None:
@@ -225,8 +223,8 @@ def _study_of_module(study: Path, outside: Path) -> None:
 NAMES: Mapping[str, Attack] = {
     "a shard ../ outside": _shard(lambda file: f"../../../outside/{file.name}"),
     "an absolute shard": _shard(str),
-    "a seed ../ outside": _edit_json(
-        "policy/policy.json", lambda d: d.update(seeds=["../../x", 5])
+    "a seed ../ outside": lambda run, _: change_policy(
+        run / "policy", lambda d: d.update(seeds=["../../x", 5])
     ),
     "a process's folder is a link": _link_to_copy("snapshot/process-0"),
     "a task of a module": _config(lambda c: c["task"].update(id="canary:Point-v0")),

@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from td7.cli.parser import Parser
+from td7.errors import say
 
 HELP = "write a trained policy to a file for other programs"
 
@@ -28,5 +29,5 @@ def run(options: Namespace) -> int:
     from td7.runs.export import export
 
     seed = None if options.seed is None else parse("seed", options.seed, int)
-    print(export(options.dir, options.out, seed=seed, format=options.format))
+    print(export(options.dir, options.out, seed=seed, format=options.format, say=say))
     return 0

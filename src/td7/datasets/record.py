@@ -11,7 +11,7 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError, one_line, unknown
-from td7.files import check_writable, read_json
+from td7.files import check_writable
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.rollouts.pool import Executor, make_executor
@@ -115,19 +115,13 @@ class Recorder:
         self.run, self.seed, self.rows = record.folder, seed, rows
         self.policy = policies.load(self.run, seed)
         self._record, self._trust = record, trust
-        self.steps = self._policy_steps()
+        policies.note_unverified(self.run, [self.policy], say)
+        if self.policy.steps is None:
+            raise InputError(f"{self.run / 'policy' / 'policy.json'} is damaged: it has no 'steps'")
+        self.steps = self.policy.steps
         self.provenance: list[str] = []  # a line per policy
         self._workers, self._report, self._say = workers, report, say
         self._recorded = 0  # rows so far
-
-    def _policy_steps(self) -> int:
-        """Return the steps that the policy was trained for; a stopped run made fewer than asked."""
-        file = self.run / "policy" / "policy.json"
-        data = read_json(file)
-        try:
-            return int(data["steps"][data["seeds"].index(self.seed)])
-        except (LookupError, TypeError) as error:
-            raise InputError(f"{file} is damaged: {error!r}") from None
 
     def _table(self, name: str) -> pd.DataFrame:
         """Return this seed's rows of one of the run's tables."""

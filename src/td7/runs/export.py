@@ -15,7 +15,7 @@ from td7.errors import InputError, RunError, unknown
 from td7.files import read_json, write, writing_to
 from td7.networks.onnx import IR, OPSET, Graph, add_network
 from td7.rollouts.environment import ActionMap
-from td7.runs.policies import Policy, load, policy_folder
+from td7.runs.policies import Policy, load, note_unverified, policy_folder
 from td7.types import AnyPath
 
 TOLERANCE = 1e-4  # of an action's range: float32 products are summed in another order
@@ -27,14 +27,18 @@ def export(
     *,
     seed: int | None = None,
     format: str = "onnx",
+    say: Callable[[str], None] | None = None,
 ) -> Path:
     """Export the policy of a run folder, or of its policy/ or policies/STEP folder.
 
-    `out` defaults to seed-N.onnx in the policy's folder. Return the path of the file.
+    `out` defaults to seed-N.onnx in the policy's folder. Return the path of the file. `say`
+    receives a note if the policy has no checksum.
     """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     policy = load(path, seed)
+    if say is not None:
+        note_unverified(path, [policy], say)
     folder = policy_folder(path)
     record = read_json(folder / "policy.json")
     seed = record["seeds"][0] if seed is None else int(seed)

@@ -1,6 +1,8 @@
 """Trained policies: saved as safetensors and JSON, loaded for `policy.predict(observation)`."""
 
-from collections.abc import Mapping, Sequence
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,26 @@ import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
-from td7.configs import parse
-from td7.errors import InputError
-from td7.files import check_no_links, read_json, write, write_json
+from td7.configs import parse, parse_number
+from td7.errors import InputError, one_line, one_of
+from td7.files import check_no_links, typed
 from td7.networks.description import Layout, Network, from_json, to_json
-from td7.networks.numpy_actor import EXPLORERS, Actor, flatten, unflatten
+from td7.networks.numpy_actor import ACTIVATIONS, EXPLORERS, NORMS, Actor, flatten, unflatten
+from td7.options import parse_seeds
 from td7.rollouts.environment import ActionMap
+from td7.runs.policy_files import (
+    DESCRIPTION,
+    UNVERIFIED,
+    has_checksums,
+    read_description,
+    steps_of,
+    weights_file,
+    write_policies,
+)
 from td7.types import AnyFloat, AnyPath, Exploration, Float32, Task, TaskSpec
 
 FORMAT = 2
+LARGEST_SIZE = 10_000_000  # of a layer or of an observation, far beyond any in use
 
 
 class Policy:
@@ -31,6 +44,8 @@ class Policy:
         self.network = network
         self.flat = flat
         self.exploration = exploration
+        self.steps: int | None = None  # that it was trained for, if they are known
+        self.has_checksum = True
         self.actor = Actor(network, flat)  # actions in [-1, 1]
         self._map = ActionMap(spec.action_low, spec.action_high)
         self.action_bounds = _float32_bounds(spec.action_low, spec.action_high)
@@ -103,11 +118,11 @@ def save(
     seeds: Sequence[int] = (),
 ) -> None:
     """Write policy.json and a safetensors file per seed; `seeds` also lists those to come later."""
-    folder.mkdir(parents=True, exist_ok=True)
     layout = Layout.of(network)
+    files = {}
     for seed, flat in policies.items():
         weights = {name: np.ascontiguousarray(w) for name, w in unflatten(layout, flat).items()}
-        write(folder / f"seed-{seed}.safetensors", safetensors.numpy.save(weights))
+        files[seed] = safetensors.numpy.save(weights)
     description = {
         "format": FORMAT,
         **record,
@@ -115,7 +130,7 @@ def save(
         "task": asdict(spec),
         "network": to_json(network),
     }
-    write_json(folder / "policy.json", description)
+    write_policies(folder, description, files)
 
 
 def kept_policies(path: Path, step: int) -> Path:
@@ -143,37 +158,129 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
             f"{path} holds no policy: policy/policy.json is written with a run's first snapshot"
         )
     check_no_links(path)
+    file = folder / DESCRIPTION
     try:
-        data = read_json(folder / "policy.json")
+        data = read_description(folder)
         if data["format"] != FORMAT:
             raise InputError(f"{folder} has format {data['format']}, this version reads {FORMAT}")
-        seeds, network = list(data["seeds"]), from_json(data["network"])
-        layout = Layout.of(network)
-        spec = _spec(data["task"])
-        exploration = Exploration(**data["exploration"])
-        if exploration.kind not in EXPLORERS or not isinstance(exploration.scale, int | float):
-            raise ValueError(f"exploration {data['exploration']}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
+        seeds = parse_seeds(typed("seeds", data["seeds"], list))
+        spec, network, exploration = (
+            _spec(data["task"]),
+            _network(data["network"]),
+            _exploration(data),
+        )
+        sizes = (network.widths()["state"], network.widths()[network.output])
+        if sizes != (spec.state_dim, spec.action_dim):
+            raise ValueError(
+                f"the network has sizes {sizes}, its task {(spec.state_dim, spec.action_dim)}"
+            )
+    except OSError:
+        raise InputError(f"{folder} has no {DESCRIPTION}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        if isinstance(error, InputError) and str(folder) in str(error):
             raise
-        raise InputError(f"{folder / 'policy.json'} is damaged: {error!r}") from error
+        raise InputError(f"{file} is damaged: {_reason(error)}") from error
     if seed is None and len(seeds) > 1:
         raise InputError(f"{path} has several seeds: choose one of {', '.join(map(str, seeds))}")
     seed = seeds[0] if seed is None else parse("seed", seed, int)
     if seed not in seeds:
         raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
-    file = folder / f"seed-{seed}.safetensors"
+    file = weights_file(folder, seed)
     if not file.exists() and folder.parent.name == "policies":
         raise InputError(f"{path} has no policy of seed {seed}, which was stopped before that step")
     try:
-        weights = safetensors.numpy.load_file(file)
-        return Policy(spec, network, flatten(layout, weights), exploration)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise InputError(f"{file} is damaged: {error}") from error
+        content = file.read_bytes()
+        steps = steps_of(data, file, seed, content)
+        flat = _flat(network, safetensors.numpy.load(content))
+        policy = Policy(spec, network, flat, exploration)
+    except InputError:
+        raise
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{file} is damaged: {_reason(error)}") from error
+    policy.steps, policy.has_checksum = steps, has_checksums(data)
+    return policy
+
+
+def note_unverified(path: AnyPath, loaded: Iterable[Policy], say: Callable[[str], None]) -> None:
+    """Say it if one of the policies has no checksum."""
+    if not all(policy.has_checksum for policy in loaded):
+        say(f"{Path(path)} {UNVERIFIED}")
+
+
+def _flat(network: Network, weights: Mapping[str, AnyFloat]) -> AnyFloat:
+    """The weights as a policy has them, which must be those of the network and no others."""
+    layout = Layout.of(network)
+    numbers = sum(weight.size for weight in weights.values())
+    used = sum(
+        math.prod((*p.shape[:-2], p.fan_in, p.shape[-1])) if len(p.shape) == 2 else p.size
+        for p in layout.parameters
+    )
+    if numbers != used:
+        raise ValueError(f"it has {numbers:,} numbers, the network {used:,}")
+    return flatten(layout, weights)
+
+
+def _network(data: Any) -> Network:
+    """The network, whose every field has the right type, so that no size is a fraction."""
+    network = from_json(typed("network", data, dict))
+    for name, width in network.widths().items():
+        _check_size(f"the width of {name!r}", width)
+    _check_size("heads", network.heads)
+    known = set(network.inputs)
+    for layer in network.layers:
+        for names, what, allowed in (
+            (layer.inputs, "input", known),
+            ((layer.norm,), "norm", NORMS),
+            ((layer.activation,), "activation", ACTIVATIONS),
+        ):
+            for name in names:
+                one_of(f"{what} of {layer.output}", name, list(allowed))
+        known.add(layer.output)
+    return network
+
+
+def _check_size(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LARGEST_SIZE:
+        raise InputError(
+            f"{name} must be a whole number, 1 to {LARGEST_SIZE:,}, given {reprlib.repr(value)}"
+        )
+
+
+def _exploration(data: Mapping[str, Any]) -> Exploration:
+    exploration = Exploration(**data["exploration"])
+    if exploration.kind not in EXPLORERS or not isinstance(exploration.scale, int | float):
+        raise ValueError(f"exploration {reprlib.repr(data['exploration'])}")
+    return exploration
 
 
 def _spec(data: Mapping[str, Any]) -> TaskSpec:
-    lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-    spec = TaskSpec(**{**data, **lists, "task": Task(**data["task"])})
-    np.dtype(spec.action_dtype)  # raises if there is no such type
+    """The task, whose every field has the right type."""
+    task = typed("task", typed("task", data, dict)["task"], dict)
+    limit = data["time_limit"]
+    spec = TaskSpec(
+        Task(typed("task id", task["id"], str), typed("kwargs", task["kwargs"], dict)),
+        _shape(data, "state_shape"),
+        _shape(data, "action_shape"),
+        tuple(float(bound) for bound in typed("action_low", data["action_low"], list)),
+        tuple(float(bound) for bound in typed("action_high", data["action_high"], list)),
+        time_limit=None if limit is None else parse_number("time_limit", limit, int, at_least=1),
+        action_dtype=typed("action_dtype", data.get("action_dtype", "float32"), str),
+    )
+    if not len(spec.action_low) == len(spec.action_high) == spec.action_dim:
+        raise ValueError(f"actions of shape {spec.action_shape} need {spec.action_dim} bounds")
+    if not all(low <= high for low, high in zip(spec.action_low, spec.action_high, strict=True)):
+        raise ValueError("a lower bound of the actions is not below the upper one")
+    if np.dtype(spec.action_dtype).kind not in "fiu":  # raises if there is no such type
+        raise ValueError(f"action_dtype {spec.action_dtype!r}")
     return spec
+
+
+def _shape(data: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    shape = tuple(typed(name, data[name], list))
+    for size in shape:
+        _check_size(name, size)
+    return shape
+
+
+def _reason(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else one_line(error)

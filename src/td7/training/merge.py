@@ -2,9 +2,16 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from td7.files import read_json, write_json
+from td7.errors import InputError
+from td7.runs.policy_files import (
+    read_description,
+    steps_of,
+    weights_file,
+    write_policies,
+)
 
 
 class MergedPolicies:
@@ -25,18 +32,33 @@ class MergedPolicies:
         self._move(folder / "policy", self._run / "policy")
 
     def _move(self, source: Path, target: Path) -> None:
-        """Weights move; policy.json, which a process writes after them, then covers all seeds."""
-        if not (source / "policy.json").exists():
-            return
-        target.mkdir(parents=True, exist_ok=True)
+        """Move weights, while a process may be writing the next ones, with policy.json first."""
         for file in source.glob("seed-*.safetensors"):
-            file.replace(target / file.name)
-        description = read_json(source / "policy.json")
-        if isinstance(description["steps"], list):
-            self._steps |= dict(zip(description["seeds"], description["steps"], strict=True))
+            file.replace(_moved(file))  # now the process cannot change it
+        try:
+            description = read_description(source)
+        except (InputError, FileNotFoundError):  # the process will write it
+            return
+        steps = description.get("steps")
+        weights = {}
+        for seed in description["seeds"]:
+            file = weights_file(source, seed)
+            with suppress(InputError, FileNotFoundError):  # it is newer: the next one is coming
+                content = _moved(file).read_bytes()
+                self._steps[seed] = steps_of(description, file, seed, content) or 0
+                weights[seed] = content
+        if isinstance(steps, list):
             description["steps"] = [self._steps.get(seed, 0) for seed in self._seeds]
         description["seeds"] = list(self._seeds)
-        write_json(target / "policy.json", description)
+        for name in ("weights", "before"):  # the target has its own
+            description.pop(name, None)
+        write_policies(target, description, weights)
+        for seed in weights:
+            _moved(weights_file(source, seed)).unlink()
+
+
+def _moved(file: Path) -> Path:
+    return file.with_suffix(".moved")
 
 
 def merged_timings(files: Sequence[Path]) -> tuple[Mapping[str, float], Mapping[str, int]]:

@@ -1,0 +1,107 @@
+"""A folder of policies: a safetensors file per seed, and policy.json with their checksums.
+
+    weights    the SHA-256 of each file
+    before     only while files are replaced: SHA-256 and steps of the files as they were
+    sha256     of everything else in policy.json
+
+policy.json is written before the files that it describes, and once more if it had to describe two
+versions of them. So a kill at any moment leaves policies that load.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from td7.errors import InputError
+from td7.files import read_json, typed, write, write_json
+
+DESCRIPTION = "policy.json"
+UNVERIFIED = "was saved before policies had checksums: td7 cannot tell whether it is damaged"
+
+
+def weights_file(folder: Path, seed: int) -> Path:
+    return folder / f"seed-{seed}.safetensors"
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Return policy.json, whose own checksum must be right if it has one."""
+    file = folder / DESCRIPTION
+    data: dict[str, Any] = read_json(file)
+    try:
+        if has_checksums(data) and data.pop("sha256") != _digest(data):
+            raise ValueError("it does not have the SHA-256 that it states")
+        for name in ("weights", "before"):
+            typed(name, data.get(name, {}), dict)
+        for earlier in data.get("before", {}).values():
+            typed("before", earlier, dict)
+    except KeyError as error:
+        raise InputError(f"{file} is damaged: it has no {error}") from None
+    except ValueError as error:
+        raise InputError(f"{file} is damaged: {error}") from None
+    return data
+
+
+def has_checksums(description: Mapping[str, Any]) -> bool:
+    return "weights" in description or "sha256" in description
+
+
+def steps_of(description: Mapping[str, Any], file: Path, seed: int, content: bytes) -> int | None:
+    """Return the steps that a policy was trained for, if they are known; raise if it is damaged."""
+    if has_checksums(description):
+        digest = hashlib.sha256(content).hexdigest()
+        before = description.get("before", {}).get(file.name, {})
+        if digest == before.get("sha256"):
+            return before.get("steps")  # type: ignore[no-any-return]  # of JSON
+        if digest != description["weights"].get(file.name):
+            raise InputError(f"{file} is damaged: it does not have the SHA-256 of {DESCRIPTION}")
+    with suppress(LookupError, TypeError, ValueError, AttributeError):
+        steps: Any = description["steps"]
+        return int(steps[description["seeds"].index(seed)] if isinstance(steps, list) else steps)
+    return None
+
+
+def write_policies(
+    folder: Path, description: Mapping[str, Any], weights: Mapping[int, bytes]
+) -> None:
+    """Write the weights of some seeds, and a description of these and those that are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    earlier = _earlier(folder)
+    files = {weights_file(folder, seed): content for seed, content in weights.items()}
+    digests = {file.name: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+    before = {}
+    for seed, file in zip(weights, files, strict=True):
+        with suppress(InputError, OSError):  # it is damaged, or there is none
+            content = file.read_bytes()
+            steps = steps_of(earlier, file, seed, content)
+            if content != files[file]:
+                digest = hashlib.sha256(content).hexdigest()
+                before[file.name] = {"sha256": digest, "steps": steps}
+    known = dict(sorted({**earlier["weights"], **digests}.items()))
+    final = {**description, "weights": known}
+    _write_description(folder, {**final, "before": before} if before else final)
+    for file, content in files.items():
+        write(file, content)
+    if before:
+        _write_description(folder, final)
+
+
+def _earlier(folder: Path) -> Mapping[str, Any]:
+    """Return what policy.json says of the files that are there."""
+    data: dict[str, Any] = {}
+    with suppress(InputError, FileNotFoundError):
+        data = read_description(folder)
+    if "weights" in data:
+        return data
+    files = [file for file in folder.glob("seed-*.safetensors") if file.is_file()]
+    return {**data, "weights": {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}}
+
+
+def _write_description(folder: Path, data: Mapping[str, Any]) -> None:
+    write_json(folder / DESCRIPTION, {**data, "sha256": _digest(data)})
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
