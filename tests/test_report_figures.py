@@ -15,6 +15,7 @@ from td7.report.curves import learning_curve, normalised_curves
 from td7.report.figures import figures, save, split_rows
 from td7.report.report import Report, read_report
 from td7.report.style import new_panels, row_style, style_of
+from td7.report.write import write
 from td7.studies.rows import STUDIES
 
 
@@ -236,3 +237,11 @@ def test_labels_that_no_study_lists_have_different_styles(tmp_path: Path) -> Non
     styles = {result.label: style_of(result) for result in report}
     assert len(set(styles)) == len(set(styles.values())) == 5
     assert styles["TD7"] == row_style("online", "TD7")
+
+
+def test_a_dollar_sign_in_a_label_is_no_mathematics(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", pair(5), variant=r"design/$\wrong$", env=r"Ant$\x$-v4")
+    made = read_report([tmp_path])
+    files = write(made, tmp_path / "out")
+    (svg,) = (file for file in files if file.name == "design-curves.svg")
+    assert r"$\wrong$" in svg.read_text()

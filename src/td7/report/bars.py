@@ -109,6 +109,8 @@ def speed_bars(table: Table) -> Any:
     minutes = [bar.minutes for bar in bars]
     if max(minutes) > 100 * min(minutes):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's own would be 10 to the power of x
+        axes.xaxis.set_minor_formatter("")
     axes.set_xlabel("minutes for 1M steps, all seeds together", fontsize=9)
     _add_legend(figure)
     return figure

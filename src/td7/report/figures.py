@@ -34,6 +34,16 @@ def figures(
     studies: Mapping[str, Sequence[Result]], tables: Sequence[Table]
 ) -> Iterator[tuple[str, Any]]:
     """(name, figure), one after the other."""
+    import matplotlib as mpl
+
+    # A dollar sign in a label is no mathematics, which could be wrong and raise.
+    with mpl.rc_context({"text.parse_math": False}):
+        yield from _figures(studies, tables)
+
+
+def _figures(
+    studies: Mapping[str, Sequence[Result]], tables: Sequence[Table]
+) -> Iterator[tuple[str, Any]]:
     for name, results in studies.items():
         shown = [result for result in results if result.curves]
         if not shown:

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from td7.errors import InputError, Stopped
 from td7.files import IN_USE, write
 from td7.processes import available_cores
+from td7.runs.trust import sign
 from td7.studies.folder import PlannedRun, RunState, log_path, run_state, write_failures
 from td7.studies.local import received_signals, record_outcome, start_process, stop_processes
 from td7.studies.plan import StudyStatus
@@ -113,6 +115,8 @@ def _collect(ray: Any, ref: Any, run: PlannedRun, log_folder: Path, status: Stud
     # A failed run does not replace one that was begun here, which may have snapshots.
     if result.folder is not None and (result.exit_status == 0 or not run.folder.exists()):
         _unpack(result.folder, run.folder)
+        with suppress(OSError):  # the node signed it, perhaps with another key
+            sign(run.folder)
     record_outcome(run, result.exit_status, log_folder, status)
 
 
