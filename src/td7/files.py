@@ -12,6 +12,7 @@ import reprlib
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from errno import ENAMETOOLONG
 from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -31,6 +32,8 @@ JSON_NAMES: dict[type, str] = {
     bool: "a truth value",
     type(None): "null",
 }
+
+LONGEST_NAME = 255  # bytes; of nearly all file systems
 
 
 class FileDigest(NamedTuple):
@@ -85,6 +88,14 @@ def writing_to(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder that the user named, with its parents; if it cannot be, create nothing."""
+    with writing_to(path):
+        if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
+            raise OSError(ENAMETOOLONG, os.strerror(ENAMETOOLONG))
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(path: Path) -> None:

@@ -17,12 +17,13 @@ from td7.bench import updates
 from td7.bench.updates import PROCESSES, SAMPLING, Say
 from td7.bench.whole_runs import whole_run, whole_run_table
 from td7.engine.engine import MODES
+from td7.engine.replay import required_bytes
 from td7.errors import InputError, Stopped, one_of
-from td7.files import write_json, writing_to
+from td7.files import make_folder, write_json
 from td7.rollouts.registration import describe
 from td7.runs.record import versions
-from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine
-from td7.types import Task, TaskSpec
+from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine, free_bytes
+from td7.types import RowLayout, Task, TaskSpec
 
 SPECIAL = (SAMPLING, PROCESSES)  # accepted here, but not by `td7 train --engine`
 
@@ -51,8 +52,9 @@ def measure(
     names = [algorithm(name).name for name in algorithms]
     specs = {task: describe(Task(task)) for task in tasks}  # bad names show before hours have gone
     _check_steps(steps, names)
-    with writing_to(out):
-        out.mkdir(parents=True, exist_ok=True)
+    for device, spec in product(devices, specs.values()):
+        _check_memory(device, spec, max(seeds), max(rows))
+    make_folder(out)
     file = out / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     data: dict[str, Any] = {"machine": machine(devices), "results": [], "end_to_end": []}
     options: dict[str, Any] = {"seeds": seeds, "rows": rows, "seconds": seconds, "say": say}
@@ -95,6 +97,18 @@ def _check_steps(steps: int, names: Sequence[str]) -> None:
             raise InputError(
                 f"steps={steps}: {name} learns from a dataset and takes no steps; allowed: 0"
             )
+
+
+def _check_memory(device: str, spec: TaskSpec, seeds: int, rows: int) -> None:
+    """Refuse a replay that cannot fit, with the transitions that it is filled with."""
+    layout = RowLayout(spec.state_dim, spec.action_dim)
+    needed = sum(required_bytes(layout, rows, seeds, shared=False)) + 4 * layout.width * rows
+    free = free_bytes(device)
+    if free is not None and needed > free:
+        raise InputError(
+            f"rows={rows:,} of {seeds} seed(s) take {needed / 1e9:,.1f} GB of {device}, "
+            f"which has {free / 1e9:.1f} GB free"
+        )
 
 
 def _chosen_engines(engines: Sequence[str], devices: Sequence[str]) -> dict[str, list[str]]:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from td7.cli.console import failed, new_console
 from td7.cli.parser import Parser
+from td7.configs import parse_number
 from td7.errors import Stopped, say
+from td7.options import MOST_SEEDS, MOST_STEPS
 
+MOST_SECONDS = 86_400  # per candidate; more are probably a typing error
 HELP = "measure updates and steps per second, compared with other programs"
 
 
@@ -36,7 +39,6 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
 
 def run(options: Namespace) -> int:
     from td7.bench.run import measure
-    from td7.configs import parse_number
 
     try:
         file = measure(
@@ -44,12 +46,10 @@ def run(options: Namespace) -> int:
             options.env.split(","),
             options.device.split(","),
             () if options.engines == "auto" else options.engines.split(","),
-            seeds=[
-                parse_number("seeds", word, int, at_least=1) for word in options.seeds.split(",")
-            ],
-            rows=[parse_number("rows", word, int, at_least=1) for word in options.rows.split(",")],
-            seconds=parse_number("seconds", options.seconds, float, above=0),
-            steps=parse_number("steps", options.steps, int, at_least=0),
+            seeds=_counts("seeds", options.seeds, at_most=MOST_SEEDS),
+            rows=_counts("rows", options.rows, at_most=MOST_STEPS),
+            seconds=parse_number("seconds", options.seconds, float, above=0, at_most=MOST_SECONDS),
+            steps=parse_number("steps", options.steps, int, at_least=0, at_most=MOST_STEPS),
             out=Path(options.out),
             say=say,
             show=new_console().print,
@@ -58,3 +58,7 @@ def run(options: Namespace) -> int:
         return failed(f"{stop}; the results so far are in {stop.path}", 128 + stop.signum)
     print(file)
     return 0
+
+
+def _counts(name: str, words: str, *, at_most: float) -> list[int]:
+    return [parse_number(name, word, int, at_least=1, at_most=at_most) for word in words.split(",")]

@@ -29,7 +29,7 @@ def prepare_outputs() -> None:
     """Show characters that the terminal's encoding lacks as escapes; replace closed outputs."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:
+        if stream is None or stream.closed:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # until the process ends
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -81,7 +81,9 @@ def _machine_fault(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):  # `td7 list tasks | head`
         return 0
     if isinstance(error, OSError):
-        return failed(error, 2 if error.errno in _FAULTS_OF_NAMES else 1)
+        name = f"{error.filename}: " if error.filename else ""
+        reason = error.strerror or error
+        return failed(f"{name}{reason}", 2 if error.errno in _FAULTS_OF_NAMES else 1)
     if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
         raise error
     advice = "try fewer seeds at once, smaller networks or a smaller replay"

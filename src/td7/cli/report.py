@@ -4,9 +4,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from td7.cli.parser import Parser
 from td7.errors import InputError, one_line
+from td7.files import check_writable, writing_to
+
+if TYPE_CHECKING:  # it loads pandas
+    from td7.report.report import Report
 
 HELP = "make tables, figures and a web page from runs, compared with the paper"
 
@@ -33,20 +38,32 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     )
 
 
-def run(options: Namespace) -> int:
+def _with_tables(file: Path, report: "Report") -> str:
+    """Return what the Markdown file will hold; raise before anything is written."""
     from td7.report.markdown import with_tables
+
+    try:
+        if not file.exists():
+            check_writable(file)
+            return with_tables("", report)
+        if not file.is_file():
+            raise InputError("it is not a file")
+        return with_tables(file.read_text(encoding="utf-8"), report)
+    except (OSError, UnicodeError, InputError) as error:
+        raise InputError(f"cannot write to {file}: {one_line(error)}") from None
+
+
+def run(options: Namespace) -> int:
     from td7.report.report import read_report
     from td7.report.write import write
 
     report = read_report([Path(folder) for folder in options.dirs])
     out = Path(options.out)
+    texts = {file: _with_tables(file, report) for file in map(Path, options.markdown)}
     files = write(report, out, with_figures=not options.no_figures)
-    for file in map(Path, options.markdown):
-        try:
-            before = file.read_text(encoding="utf-8") if file.exists() else ""
-            file.write_text(with_tables(before, report), encoding="utf-8")
-        except (OSError, UnicodeError, InputError) as error:
-            raise InputError(f"cannot write to {file}: {one_line(error)}") from None
+    for file, text in texts.items():
+        with writing_to(file):
+            file.write_text(text, encoding="utf-8")
     print(report.summary)
     for note in report.notes:
         print(f"note: {note}", file=sys.stderr)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from td7.errors import InputError, RunError, one_line, unknown
-from td7.files import sync_folder, writing_to
+from td7.files import make_folder, sync_folder, writing_to
 
 URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2"  # D4RL's own
 URL_VARIABLE = "TD7_DATASETS_URL"  # environment variable with another address of the same files
@@ -92,9 +92,10 @@ def _base_url(option: str | None) -> str:
     try:
         split = urlsplit(base)
         usable = split.scheme in {"http", "https"} and split.hostname and split.port != 0
-    except ValueError:  # such as a port that is not a number
+        (split.hostname or "").encode("idna")
+    except ValueError:  # such as a port that is not a number, or a name that is too long
         usable = False
-    if not usable:
+    if not usable or not re.fullmatch("[!-~]+", base):  # no spaces, line breaks or accents
         raise InputError(f"{base!r} is not an HTTP address, such as {URL}")
     return base.rstrip("/")
 
@@ -128,8 +129,8 @@ def _exists(path: Path, dataset: RemoteFile, *, replace: bool) -> bool:
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
     """Let one process at a time download a file."""
+    make_folder(path.parent)
     with writing_to(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock").open("a")
     with lock:
         try:

@@ -5,7 +5,7 @@ import io
 import json
 from pathlib import Path
 
-from td7.files import write_json, writing_to
+from td7.files import make_folder, write_json
 from td7.report.figures import figures, save
 from td7.report.formats import as_csv, as_latex, as_markdown, csv_cell
 from td7.report.html import page
@@ -20,9 +20,8 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
     files.json lists them; files of an earlier report that are not written again are removed.
     """
     folders = [out / "tables", *([out / "figures"] if with_figures else [])]
-    with writing_to(out):
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        make_folder(folder)
     before = _earlier_files(out)
     texts = {
         out / "report.html": page(report),

@@ -16,6 +16,7 @@ from td7.files import (
     FolderLock,
     as_json,
     check_no_links,
+    make_folder,
     open_for_appending,
     write,
     writing_to,
@@ -194,8 +195,7 @@ def keep_details(error: RunError, path: Path) -> RunError:
 def create_folder(path: Path, record: Mapping[str, Any]) -> FolderLock:
     """Create a run folder with its config.json, and return its lock."""
     check_new(path)
-    with writing_to(path):
-        path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     lock = FolderLock(path)
     try:
         check_new(path)  # another process may have had the lock until now

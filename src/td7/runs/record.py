@@ -4,6 +4,7 @@ import csv
 import hashlib
 import importlib.metadata
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -104,7 +105,8 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_and_step(path: Path) -> tuple[Path, int | None]:
     """Split RUN/policies/STEP into the run folder and the step; of RUN, the step is None."""
-    is_kept = path.parent.name == "policies" and path.name.isdigit()
+    # At most 18 digits: int() refuses thousands of them.
+    is_kept = path.parent.name == "policies" and re.fullmatch("[0-9]{1,18}", path.name)
     return (path.parent.parent, int(path.name)) if is_kept else (path, None)
 
 

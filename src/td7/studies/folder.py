@@ -19,7 +19,7 @@ from typing import Any
 
 from td7.configs import parse_number
 from td7.errors import InputError, one_line
-from td7.files import check_no_links, read_sealed, typed, write_sealed, writing_to
+from td7.files import check_no_links, make_folder, read_sealed, typed, write_sealed, writing_to
 from td7.options import RUN_OPTIONS, TrainOptions, options_from
 from td7.runs.record import RunRecord, finished_steps
 from td7.studies.rows import variant
@@ -69,8 +69,8 @@ def write_request(request: StudyRequest, out: Path) -> None:
     options = {name: getattr(request.options, name) for name in RUN_OPTIONS}
     if not options["env_kwargs"]:
         del options["env_kwargs"]
+    make_folder(out)
     with writing_to(out):
-        out.mkdir(parents=True, exist_ok=True)
         write_sealed(out / "study.json", {**asdict(request), "options": options})
 
 

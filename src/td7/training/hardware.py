@@ -20,6 +20,7 @@ from td7.types import RowLayout, Task, TaskSpec
 
 WORTH_THREADS = 4_000_000  # multiplications per product; below, threads wait more than they work
 MOST_WORKERS = 1_000  # more is a typing error
+MOST_THREADS = 1_000  # likewise
 # Updates of all seeds on a CPU: compilation takes one or two minutes and saves 10 ms per update.
 WORTH_COMPILING = 20_000
 # Likewise: ten processes start two minutes later and save 4 ms per update.
@@ -66,9 +67,7 @@ def choose_processes(
             return 1
     except InputError:  # other processes could not make the task
         return 1
-    return fast_processes(
-        seeds, 1 if threads == "auto" else parse_number("threads", threads, int, at_least=1)
-    )
+    return fast_processes(seeds, 1 if threads == "auto" else _parse_threads(threads))
 
 
 def _check_processes(processes: int, device: str, seeds: int, workers: int) -> None:
@@ -97,7 +96,7 @@ def fast_processes(seeds: int, threads: int = 1) -> int:
     if _cores() <= threads:
         return 1
     most = PROCESSES_PER_CORE * _cores() if threads == 1 else _cores() // threads
-    free = _free_bytes("cpu")
+    free = free_bytes("cpu")
     room = most if free is None else free // (2 * PROCESS_BYTES)
     return max(1, min(seeds, most, room))
 
@@ -110,11 +109,15 @@ def _cores() -> int:
 def choose_threads(option: str, hyperparameters: LearnerConfig, processes: int) -> int:
     """PyTorch's threads per process."""
     if option != "auto":
-        return parse_number("threads", option, int, at_least=1)
+        return _parse_threads(option)
     sizes = ("hidden_dim", "critic_hidden_dim")
     size = max(getattr(hyperparameters, name, 0) for name in sizes)
     work = hyperparameters.batch_size * size * size  # multiplications in a layer, roughly
     return max(1, _cores() // processes) if work >= WORTH_THREADS else 1
+
+
+def _parse_threads(option: str) -> int:
+    return parse_number("threads", option, int, at_least=1, at_most=MOST_THREADS)
 
 
 def choose_engine(option: str, device: str, updates: int) -> str:
@@ -141,7 +144,7 @@ def check_memory(config: RunConfig, spec: TaskSpec) -> None:
         row_bytes += config.processes * PROCESS_BYTES
     on_device = priority_bytes + (row_bytes if config.replay_device == config.device else 0)
     for device, needed in {config.replay_device: row_bytes, config.device: on_device}.items():
-        free = _free_bytes(device)
+        free = free_bytes(device)
         if free is None or needed <= free:
             continue
         fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
@@ -169,7 +172,7 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> None:
     build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
 
 
-def _free_bytes(device: str) -> int | None:
+def free_bytes(device: str) -> int | None:
     """Memory that a run may take; None where that cannot be known."""
     return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else free_bytes()
 

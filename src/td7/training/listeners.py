@@ -18,7 +18,8 @@ class RunListeners:
     def attach(self, folder: RunFolder, steps: Mapping[int, int]) -> None:
         """Receive rows from now on; `steps` has those that each seed has made before."""
         if self._setup.tensorboard:
-            self._event_files = EventFiles(self._setup.path / "tensorboard", steps)
+            folder_of_events = self._setup.path / "tensorboard"
+            self._event_files = EventFiles(folder_of_events, steps, self._setup.progress.warn)
             folder.listen(self._event_files)
         if self._queue is not None:
             folder.listen(self._queue)
