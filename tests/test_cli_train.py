@@ -189,7 +189,7 @@ def test_a_replay_that_does_not_fit_is_refused(
     working_folder: Path, failing_command: FailingCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 rows of 8 float32 (32 kB per seed) and 1,356 priorities and sums of 8 bytes."""
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: 60_000)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: 60_000)
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     message = failing_command(*words, "--seeds", "0,1")
     assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in message

@@ -109,7 +109,7 @@ def test_auto_chooses_the_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: 10**12)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: 10**12)
     task = Task("Pendulum-v1")
     assert choose_processes("auto", device, task, **{**LONG, **changes}) == processes
 
@@ -117,7 +117,7 @@ def test_auto_chooses_the_processes(
 def test_auto_leaves_memory_free_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     for free, processes in ((None, 10), (4 * PROCESS_BYTES, 2), (0, 1)):
-        monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _, free=free: free)
+        monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _, free=free: free)
         assert fast_processes(10) == processes
 
 
@@ -163,7 +163,7 @@ def test_processes_that_do_not_fit_are_refused_or_become_one(
 ) -> None:
     """Refused if the user asked for several; with `auto`, the run has one."""
     task, free = "HalfCheetah-v4", 3 * PROCESS_BYTES
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: free)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: free)
     values = {"env": task, "seeds": "0-3", "steps": 50_000, "device": "cpu"}
     options = train_options({**values, "processes": 4})
     with pytest.raises(InputError, match=r"in 4 processes takes 1.8 GB .* --processes 1$"):
@@ -188,7 +188,7 @@ def test_a_replay_that_does_not_fit_is_refused_with_advice(
     changes: dict[str, Any], advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: 1_000_000)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: 1_000_000)
     config = run_config(train_options({"env": "HalfCheetah-v4", **changes}))
     with pytest.raises(InputError) as refused:
         check_memory(config, describe(Task("HalfCheetah-v4")))

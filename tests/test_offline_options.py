@@ -114,7 +114,7 @@ def test_advice_for_a_dataset_that_does_not_fit(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The advice does not name anything that would itself be refused."""
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: 1000)
     with pytest.raises(InputError) as error:
         train("td7", tmp_path / "run", data)
     assert str(error.value).endswith("; allowed: a smaller dataset, fewer seeds at once")
@@ -131,9 +131,9 @@ def test_memory_is_checked_for_one_copy_of_the_rows(
     n = len(dataset.rows)
     priorities = required_bytes(RowLayout(2, 2), n, 2)[1]
     enough = 4 * n * 8 + priorities  # a row: two states of two numbers, an action of two, and two
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: enough)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: enough)
     check_memory(config, spec)
-    monkeypatch.setattr("td7.training.hardware.free_bytes", lambda _: enough - 1)
+    monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: enough - 1)
     with pytest.raises(InputError, match="the replay of 2 seed"):
         check_memory(config, spec)
 

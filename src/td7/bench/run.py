@@ -22,7 +22,7 @@ from td7.errors import InputError, Stopped, one_of
 from td7.files import make_folder, write_json
 from td7.rollouts.registration import describe
 from td7.runs.record import versions
-from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine, free_bytes
+from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine, device_bytes
 from td7.types import RowLayout, Task, TaskSpec
 
 SPECIAL = (SAMPLING, PROCESSES)  # accepted here, but not by `td7 train --engine`
@@ -103,7 +103,7 @@ def _check_memory(device: str, spec: TaskSpec, seeds: int, rows: int) -> None:
     """Refuse a replay that cannot fit, with the transitions that it is filled with."""
     layout = RowLayout(spec.state_dim, spec.action_dim)
     needed = sum(required_bytes(layout, rows, seeds, shared=False)) + 4 * layout.width * rows
-    free = free_bytes(device)
+    free = device_bytes(device)
     if free is not None and needed > free:
         raise InputError(
             f"rows={rows:,} of {seeds} seed(s) take {needed / 1e9:,.1f} GB of {device}, "

@@ -96,7 +96,7 @@ def fast_processes(seeds: int, threads: int = 1) -> int:
     if _cores() <= threads:
         return 1
     most = PROCESSES_PER_CORE * _cores() if threads == 1 else _cores() // threads
-    free = free_bytes("cpu")
+    free = device_bytes("cpu")
     room = most if free is None else free // (2 * PROCESS_BYTES)
     return max(1, min(seeds, most, room))
 
@@ -144,7 +144,7 @@ def check_memory(config: RunConfig, spec: TaskSpec) -> None:
         row_bytes += config.processes * PROCESS_BYTES
     on_device = priority_bytes + (row_bytes if config.replay_device == config.device else 0)
     for device, needed in {config.replay_device: row_bytes, config.device: on_device}.items():
-        free = free_bytes(device)
+        free = device_bytes(device)
         if free is None or needed <= free:
             continue
         fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
@@ -172,7 +172,7 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> None:
     build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
 
 
-def free_bytes(device: str) -> int | None:
+def device_bytes(device: str) -> int | None:
     """Memory that a run may take; None where that cannot be known."""
     return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else free_bytes()
 
