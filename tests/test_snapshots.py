@@ -612,6 +612,7 @@ def test_another_version_gives_a_warning(
 def test_no_file_is_a_pickle(finished: Path) -> None:
     readers: dict[str, Callable[[Path], object]] = {
         ".json": lambda file: json.loads(file.read_text()),
+        ".mac": lambda file: bytes.fromhex(file.read_text()),
         ".npy": lambda file: np.load(file, allow_pickle=False),
         ".csv": lambda file: file.read_text(),
         ".safetensors": load_file,
