@@ -40,12 +40,18 @@ HOW = ("the first process", "a child", "all processes", "at a file operation")
 
 
 def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
+    return kill_runs(SETTINGS, trials, seed, folder)
+
+
+def kill_runs(
+    settings: Sequence[Setting], trials: Sequence[int], seed: int, folder: Path
+) -> Outcome:
     runs = Runs(folder)
     kills: Counter[str] = Counter()
 
     def trial(number: int, folder: Path) -> str:
         random = np.random.default_rng([seed, number])
-        setting = SETTINGS[number % len(SETTINGS)]
+        setting = settings[number % len(settings)]
         runs.undisturbed(setting)
         runner = runs.runner(setting, folder)
         before = kills.total()

@@ -59,6 +59,13 @@ SETTINGS = (
     Setting("lockstep, compiled", "lockstep, compiled", settings=LOCKSTEP, options=COMPILED),
 )
 
+GRAPH = ("--device", "cuda", "--engine", "graph")
+ON_GPU = (
+    Setting("checkpointed, GPU", "checkpointed, GPU", options=(*GRAPH, *WORKERS)),
+    Setting("lockstep, GPU", "lockstep, GPU", settings=LOCKSTEP, options=GRAPH),
+    Setting("offline, GPU", "offline, GPU", *OFFLINE, options=GRAPH),
+)
+
 
 class Runs:
     """Makes runs in each setting; runs each kind once undisturbed to compare them with."""
