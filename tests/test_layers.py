@@ -17,7 +17,7 @@ ALL_MODULES = [
 ]
 
 LAYERS = """
-errors types configs seeding files memory processes statistics
+errors types configs option_values seeding files memory processes statistics
 options
 networks | studies.rows
 algorithms | rollouts
@@ -31,7 +31,7 @@ report | bench
 cli
 """
 # The units of the first line.
-SHARED = {"errors", "types", "configs", "seeding", "files", "memory", "processes", "statistics"}
+SHARED = set(LAYERS.split("\n")[1].split())
 FORBIDDEN = {("report", "training"), ("report", "engine")}
 
 # Worker processes import these, or commands that must start at once.

@@ -11,15 +11,8 @@ from td7.algorithms import ALGORITHMS
 from td7.cli.main import build_parser
 from td7.configs import build_config
 from td7.errors import InputError
-from td7.options import (
-    RUN_OPTIONS,
-    StudyOptions,
-    TrainOptions,
-    options_from,
-    parse_env_kwargs,
-    parse_seeds,
-    to_words,
-)
+from td7.option_values import parse_env_kwargs, parse_seeds
+from td7.options import RUN_OPTIONS, StudyOptions, TrainOptions, options_from, to_words
 
 VALUES = [
     True,

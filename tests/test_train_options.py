@@ -11,7 +11,8 @@ import pytest
 import td7
 from td7.cli.main import build_parser
 from td7.errors import InputError
-from td7.options import TrainOptions, parse_seeds
+from td7.option_values import parse_seeds
+from td7.options import TrainOptions
 from td7.training.resolve import train_options
 
 

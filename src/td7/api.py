@@ -10,7 +10,8 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
-from td7.options import TrainOptions, document_options, parse_seeds
+from td7.option_values import parse_seeds
+from td7.options import TrainOptions, document_options
 from td7.processes import stop_script_import
 from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make

@@ -8,7 +8,8 @@ from td7.cli.console import failed, new_console
 from td7.cli.parser import Parser
 from td7.configs import parse_number
 from td7.errors import Stopped, say
-from td7.options import MOST_SEEDS, MOST_STEPS
+from td7.option_values import MOST_SEEDS
+from td7.options import MOST_STEPS
 
 MOST_SECONDS = 86_400  # per candidate; more are probably a typing error
 HELP = "measure updates and steps per second, compared with other programs"

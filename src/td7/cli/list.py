@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from td7.cli.parser import Parser
 from td7.cli.train import hyperparameter_help
 from td7.errors import InputError, unknown
-from td7.options import to_word
+from td7.option_values import to_word
 
 HELP = "list algorithms with their hyperparameters, studies, or tasks"
 

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from td7.errors import InputError, unknown
-from td7.options import flag, to_word
+from td7.option_values import to_word
+from td7.options import flag
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from td7.cli.console import failed, new_console
 from td7.cli.parser import Parser, add_from_options
 from td7.errors import Stopped
-from td7.options import to_word
+from td7.option_values import to_word
 
 if TYPE_CHECKING:  # it loads pandas
     from td7.api import Run

@@ -17,7 +17,7 @@ from td7.errors import InputError, one_line, one_of
 from td7.files import check_no_links, typed
 from td7.networks.description import Layout, Network, from_json, to_json
 from td7.networks.numpy_actor import ACTIVATIONS, EXPLORERS, NORMS, Actor, flatten, unflatten
-from td7.options import parse_seeds
+from td7.option_values import parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.runs.policy_files import (
     DESCRIPTION,

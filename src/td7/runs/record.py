@@ -17,7 +17,7 @@ from td7 import __version__
 from td7.configs import parse_number
 from td7.errors import InputError, one_line
 from td7.files import FileDigest, check_no_links, read_json, read_sealed, typed, write_sealed
-from td7.options import parse_seeds
+from td7.option_values import parse_seeds
 from td7.types import Task
 
 FINISHED = "finished.json"

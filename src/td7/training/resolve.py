@@ -13,7 +13,8 @@ from td7.datasets.dataset import Dataset, task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
 from td7.datasets.read import read
 from td7.errors import InputError, one_of
-from td7.options import TrainOptions, options_from, parse_seeds
+from td7.option_values import parse_seeds
+from td7.options import TrainOptions, options_from
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
 from td7.runs.record import DatasetRecord, RunRecord, config_error

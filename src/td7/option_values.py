@@ -1,0 +1,167 @@
+"""Values of options that are more than one word or number: read from words, written as words."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from td7.configs import as_words, parse, parse_settings
+from td7.errors import InputError
+
+MOST_SEEDS = 1_000  # more are probably a typing error
+LARGEST_SEED = 2**63 - 1
+MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
+
+
+# -- words → values ------------------------------------------------------------------------------
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """Return distinct seeds, at least 0, from 0-9 or 0,3,7, an int, or ints."""
+    if isinstance(value, str):
+        seeds: list[int] = []
+        for part in value.split(","):
+            match = re.fullmatch(r"\s*([0-9]+)(?:\s*-\s*([0-9]+))?\s*", part)
+            if not match:
+                raise InputError(f"seeds takes 0-9 or 0,3,7, given {value!r}")
+            first, last = (
+                parse("seeds", digits, int) for digits in (match[1], match[2] or match[1])
+            )
+            if last < first:
+                raise InputError(f"seeds {part.strip()} runs backwards")
+            end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough for the check
+            seeds.extend(range(first, end))
+    else:
+        items = [value] if isinstance(value, int) else value
+        if not isinstance(items, Iterable):
+            raise InputError(f"seeds takes whole numbers, given {value!r}")
+        seeds = [parse("seeds", seed, int) for seed in islice(items, MOST_SEEDS + 1)]
+    if not seeds:
+        raise InputError("seeds is empty: at least one is needed")
+    if len(seeds) > MOST_SEEDS:
+        raise InputError(f"at most {MOST_SEEDS:,} seeds can be trained at once")
+    if min(seeds) < 0:
+        raise InputError(f"seeds must be at least 0, given {min(seeds)}")
+    if max(seeds) > LARGEST_SEED:
+        raise InputError(f"seeds must be at most {LARGEST_SEED}, given {max(seeds)}")
+    repeated = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
+    if repeated:
+        raise InputError(f"seed {repeated[0]} is given twice")
+    return tuple(seeds)
+
+
+def parse_env_kwargs(value: Any) -> dict[str, Any]:
+    """Return keyword arguments from a mapping, or from words name=value with JSON or text."""
+    if isinstance(value, Mapping):
+        kwargs = {str(name): _json_value(str(name), v) for name, v in value.items()}
+    else:
+        kwargs = {}
+        for word in as_words("--env-kwargs", value):
+            name, equals, text = word.partition("=")
+            if not equals:
+                raise InputError(f"--env-kwargs takes name=value, given {word!r}")
+            kwargs[name] = _from_json(name, text)
+    if "render_mode" in kwargs:
+        raise InputError(
+            "env_kwargs: training draws nothing, so it takes no render_mode; "
+            "`td7 evaluate RUN --video FILE` makes a film"
+        )
+    return kwargs
+
+
+def _from_json(name: str, text: str) -> Any:
+    """Return the value that `text` is as JSON, otherwise the text itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    except RecursionError:
+        raise _too_deep(name) from None
+    return _json_value(name, value)
+
+
+def _json_value(name: str, value: Any) -> Any:
+    """Return `value` without NumPy types; raise if config.json cannot hold it."""
+    builtin = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    try:
+        json.dumps(builtin)
+    except (TypeError, ValueError):
+        raise InputError(f"env_kwargs: {name} is {value!r}; allowed: what JSON can hold") from None
+    except RecursionError:
+        raise _too_deep(name) from None
+    if _is_deeper(builtin, MOST_DEPTH):  # Python's functions for copies and JSON are recursive
+        raise _too_deep(name)
+    return builtin
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        containers = [v for v in level if isinstance(v, dict | list | tuple)]
+        level = [c for v in containers for c in (v.values() if isinstance(v, dict) else v)]
+    return any(isinstance(v, dict | list | tuple) for v in level)
+
+
+def _too_deep(name: str) -> InputError:
+    return InputError(f"env_kwargs: {name} is nested more than {MOST_DEPTH} levels deep")
+
+
+def _read_settings(value: Any) -> dict[str, Any]:
+    settings = value if isinstance(value, Mapping) else parse_settings(value)
+    # As Python's own numbers: NumPy's float32 prints rounded, and JSON does not take it.
+    return {n: v.item() if isinstance(v, np.generic) else v for n, v in settings.items()}
+
+
+def _read_tasks(value: Any) -> tuple[str, ...]:
+    words = value.split(",") if isinstance(value, str) else as_words("--tasks", value)
+    tasks = tuple(word for word in words if word)
+    repeated = [task for i, task in enumerate(tasks) if task in tasks[:i]]
+    if repeated:
+        raise InputError(f"{repeated[0]} is given twice")
+    return tasks
+
+
+# Options whose values are more than one word or number.
+READERS: dict[str, Callable[[Any], Any]] = {
+    "env_kwargs": parse_env_kwargs,
+    "seeds": parse_seeds,
+    "set": _read_settings,
+    "rows": lambda value: tuple(dict.fromkeys(as_words("--rows", value))),
+    "tasks": _read_tasks,
+}
+
+
+# -- values → words ------------------------------------------------------------------------------
+
+
+def to_word(value: Any) -> str:
+    """Return the word that `td7.configs.parse` reads back as this value."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
+
+
+def _json_word(value: Any) -> str:
+    """Return the word that `parse_env_kwargs` reads back as this value."""
+    if isinstance(value, str) and value.isprintable():
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
+
+
+def one_word(value: Any) -> list[str]:
+    return [to_word(value)]
+
+
+# The inverse of `READERS`.
+WRITERS: dict[str, Callable[[Any], list[str]]] = {
+    "env_kwargs": lambda kwargs: [f"{name}={_json_word(v)}" for name, v in kwargs.items()],
+    "seeds": lambda seeds: [",".join(map(str, seeds))],
+    "set": lambda settings: [f"{name}={to_word(value)}" for name, value in settings.items()],
+    "rows": list,
+}
