@@ -21,7 +21,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["mini_report", "recorded_runs"]  # fixtures of tests of reports and of datasets
+# Fixtures of tests of reports, of datasets and of tasks.
+pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks"]
 
 
 @pytest.fixture(scope="session", autouse=True)
