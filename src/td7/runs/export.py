@@ -1,5 +1,7 @@
 """Export a policy as an ONNX file, for controllers without Python: observations in, actions out.
 
+`single_policy` writes the other format, a run folder of one policy.
+
 The network is data, so its graph is built layer by layer, as `numpy_actor.Actor` runs it. Before
 the file is written, ONNX's reference evaluator compares it with `policy.predict`.
 """
@@ -12,10 +14,12 @@ import numpy as np
 
 from td7 import __version__
 from td7.errors import InputError, RunError, unknown
-from td7.files import read_json, write, writing_to
+from td7.files import write, writing_to
 from td7.networks.onnx import IR, OPSET, Graph, add_network
 from td7.rollouts.environment import ActionMap
+from td7.runs import single_policy
 from td7.runs.policies import Policy, load, note_unverified, policy_folder
+from td7.runs.policy_files import read_description
 from td7.types import AnyPath
 
 TOLERANCE = 1e-4  # of an action's range: float32 products are summed in another order
@@ -31,23 +35,29 @@ def export(
 ) -> Path:
     """Export the policy of a run folder, or of its policy/ or policies/STEP folder.
 
-    `out` defaults to seed-N.onnx in the policy's folder. Return the path of the file. `say`
-    receives a note if the policy has no checksum.
+    `format` is "onnx", a file, or "folder", a small run folder with this policy alone. `out`
+    defaults to seed-N.onnx in the policy's folder, or to RUN-seed-N beside the run. Return the path
+    of what was written. `say` receives a note if the policy has no checksum.
     """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     policy = load(path, seed)
     if say is not None:
         note_unverified(path, [policy], say)
+    if seed is None:
+        seed = read_description(policy_folder(path))["seeds"][0]
+    return FORMATS[format](Path(path), policy, int(seed), None if out is None else Path(out))
+
+
+def _to_onnx(path: Path, policy: Policy, seed: int, out: Path | None) -> Path:
     folder = policy_folder(path)
-    record = read_json(folder / "policy.json")
-    seed = record["seeds"][0] if seed is None else int(seed)
-    file = Path(out) if out is not None else folder / f"seed-{seed}.{format}"
-    if file.suffix != f".{format}":
-        raise InputError(f"a file of format {format} ends in .{format}, given {str(file)!r}")
+    file = out or folder / f"seed-{seed}.onnx"
+    if file.suffix != ".onnx":
+        raise InputError(f"a file of format onnx ends in .onnx, given {str(file)!r}")
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder")
-    FORMATS[format](policy, file, {"algorithm": str(record.get("algorithm")), "seed": str(seed)})
+    algorithm = str(read_description(folder).get("algorithm"))
+    write_onnx(policy, file, {"algorithm": algorithm, "seed": str(seed)})
     return file
 
 
@@ -118,4 +128,7 @@ def _compare(policy: Policy, evaluator: Any) -> None:
         raise RunError(f"the ONNX file differs from the policy by {errors.max():.1e} of the range")
 
 
-FORMATS: dict[str, Callable[[Policy, Path, Mapping[str, str]], None]] = {"onnx": write_onnx}
+FORMATS: Mapping[str, Callable[[Path, Policy, int, Path | None], Path]] = {
+    "onnx": _to_onnx,
+    "folder": single_policy.write_folder,
+}

@@ -1,0 +1,58 @@
+"""`td7 export --format folder`: a run folder of one policy, which plays as the run's does."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import td7
+import toys
+from folders import two_policies
+from td7.cli.main import main
+
+assert toys  # registers the tasks
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> td7.Run:
+    return two_policies(tmp_path_factory.mktemp("two") / "run")
+
+
+def test_the_policy_plays_as_in_its_run(
+    run: td7.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "alone"
+    assert (
+        main(["export", str(run.path), "--seed", "5", "--format", "folder", "--out", str(out)]) == 0
+    )
+    assert capsys.readouterr().out == f"{out}\n"
+    alone = td7.Run(out)
+    assert alone.config["seeds"] == [5]
+    pd.testing.assert_frame_equal(
+        alone.evaluations, run.evaluations.query("seed == 5").reset_index(drop=True)
+    )
+    pd.testing.assert_frame_equal(td7.evaluate(out), td7.evaluate(run.path, seed=5))
+    assert td7.load(out).steps == td7.load(run.path, 5).steps
+
+
+def test_a_kept_policy_comes_with_the_evaluations_up_to_it(run: td7.Run, tmp_path: Path) -> None:
+    kept = run.path / "policies" / "000000040"
+    out = td7.export(kept, tmp_path / "alone", seed=2, format="folder")
+    assert set(td7.Run(out).evaluations["step"]) == {0, 40}
+    pd.testing.assert_frame_equal(td7.evaluate(out), td7.evaluate(kept, seed=2))
+
+
+def test_the_folder_is_by_default_beside_the_run(run: td7.Run) -> None:
+    out = td7.export(run.path, seed=2, format="folder")
+    assert out == run.path.with_name("run-seed-2")
+    assert (out / "config.mac").exists()  # signed like the run
+
+
+def test_a_folder_that_holds_something_is_refused(
+    run: td7.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    words = ["export", str(run.path), "--seed", "2", "--format", "folder", "--out", str(tmp_path)]
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"td7: {tmp_path} is not empty; give --out a new folder\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
