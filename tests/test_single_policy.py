@@ -1,5 +1,6 @@
 """`td7 export --format folder`: a run folder of one policy, which plays as the run's does."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -9,8 +10,10 @@ import td7
 import toys
 from folders import two_policies
 from td7.cli.main import main
+from td7.rollouts.registration import make
 
 assert toys  # registers the tasks
+WALKING = {"Ant-v4": 4.0}  # reward per step, well below the mean of an evaluation
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +59,21 @@ def test_a_folder_that_holds_something_is_refused(
     assert main(words) == 2
     assert capsys.readouterr().err == f"td7: {tmp_path} is not empty; give --out a new folder\n"
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+POLICIES = sorted(
+    path.parent for path in (Path(__file__).parents[1] / "policies").glob("*/config.json")
+)
+
+
+@pytest.mark.parametrize("folder", POLICIES, ids=lambda folder: folder.name)
+def test_a_published_policy_walks(folder: Path) -> None:
+    """For a hundred steps, and as in its last evaluation."""
+    policy = td7.load(folder)
+    with closing(make(policy.spec.task)) as environment:
+        state, earned = environment.reset(seed=0), 0.0
+        for _ in range(100):
+            step = environment.step(policy.actor(state))
+            state, earned = step.state, earned + step.reward
+            assert not step.terminated
+    assert earned > 100 * WALKING[folder.name]
