@@ -20,12 +20,29 @@ from point_tasks import (
     play_fresh,
 )
 from td7.errors import RunError
+from td7.networks.description import Layer, Layout, Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.episodes import EvaluationResult, Player, play
-from td7.rollouts.evaluation import evaluate, first_steps
+from td7.rollouts.evaluation import LANES, Evaluator, first_steps
 from td7.rollouts.registration import make
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Exploration, Task
+
+POLE = Task("InvertedPendulum-v5")
+POLE_NETWORK = Network(
+    inputs={"state": 4},
+    layers=(
+        Layer("a1", ("state",), 64, activation="tanh"),
+        Layer("action", ("a1",), 1, activation="tanh"),
+    ),
+)
+# Pushes the cart so that the pole falls after 15 to 25 steps.
+BALANCE = Actor(
+    POLE_NETWORK,
+    (0.05 * np.random.default_rng(2).standard_normal(Layout.of(POLE_NETWORK).size)).astype(
+        np.float32
+    ),
+)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 3.0])
@@ -88,6 +105,45 @@ def test_an_evaluation_equals_one_played_by_hand() -> None:
         assert (played.episode_return, played.length) == (total, length)
 
 
+def test_episodes_side_by_side_do_not_feel_each_other() -> None:
+    """Poles fall after different numbers of steps; each episode is as if it were the only one."""
+    evaluator = Evaluator(POLE)
+    together = evaluator.play(BALANCE, seed=3, step=50, episodes=LANES + 2)
+    assert len(evaluator.environments) == LANES
+    lengths = [played.length for played in together]
+    assert len(set(lengths)) > 3
+    for i in (0, LANES - 1):
+        alone = Evaluator(POLE)
+        assert alone.play(BALANCE, seed=3, step=50, episodes=i + 1) == together[: i + 1]
+        assert len(alone.environments) == i + 1
+        alone.close()
+    assert evaluator.play(BALANCE, seed=3, step=50, episodes=1) == together[:1]
+    evaluator.close()
+
+
+def test_an_episode_side_by_side_equals_one_played_by_hand() -> None:
+    """But for rounding: a product of many rows may add in another order than that of one."""
+    evaluator = Evaluator(POLE)
+    env = make(POLE)
+    for i, played in enumerate(evaluator.play(BALANCE, seed=3, step=50, episodes=4)):
+        state = env.reset(derived_seed(3, Stream.EVALUATION_RESET, 50, i))
+        total, length, ended = 0.0, 0, False
+        while not ended:
+            state, reward, terminated, truncated = env.step(BALANCE(state))
+            total, length, ended = total + reward, length + 1, terminated or truncated
+        assert played.episode_return == pytest.approx(total)
+        assert played.length == length
+    env.close()
+    evaluator.close()
+
+
+def test_other_tasks_have_one_environment() -> None:
+    """They may take much memory, or exist only once."""
+    evaluator = Evaluator(POINT)
+    evaluator.play(Actor(NETWORK, POLICIES[0]), seed=3, step=50, episodes=3)
+    assert len(evaluator.environments) == 1
+
+
 def test_results_depend_neither_on_earlier_tasks_nor_on_their_order() -> None:
     fresh = fresh_results()
     assert len(fresh) == len(set(fresh.values())) == len(TASKS)  # all tasks differ
@@ -101,12 +157,12 @@ def test_results_depend_neither_on_earlier_tasks_nor_on_their_order() -> None:
 
 def test_an_evaluation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("td7.rollouts.evaluation.MAX_STEPS", 50)
-    environment = make(Task("toys:Endless-v0"))
+    evaluator = Evaluator(Task("toys:Endless-v0"))
     message = "seed 3, evaluation at step 10, episode 0: the episode has not ended after 50 steps"
     with pytest.raises(RunError, match=f"{message}; give the task a time limit"):
-        list(evaluate(environment, lambda _: np.zeros(1), seed=3, step=10, episodes=1))
-    limited = make(Task("toys:Endless-v0", {"max_episode_steps": 70}))
-    (played,) = evaluate(limited, lambda _: np.zeros(1), seed=3, step=10, episodes=1)
+        evaluator.play(lambda _: np.zeros(1), seed=3, step=10, episodes=1)
+    limited = Evaluator(Task("toys:Endless-v0", {"max_episode_steps": 70}))
+    (played,) = limited.play(lambda _: np.zeros(1), seed=3, step=10, episodes=1)
     assert played.length == 70
 
 

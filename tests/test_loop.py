@@ -280,7 +280,7 @@ def test_learning_is_timed_in_the_second_half(
     tmp_path: Path, slowed: Callable[[str, Callable[..., Any], float], None], checkpoints: str
 ) -> None:
     """Evaluations, which take much longer here, do not count; nor do the first ten updates."""
-    slowed("td7.rollouts.episodes.evaluate", evaluation.evaluate, 0.2)
+    slowed("td7.rollouts.episodes.Evaluator.play", evaluation.Evaluator.play, 0.2)
     run = train(tmp_path / "run", steps=100, set={**SMALL, "checkpoints": checkpoints})
     timings = pd.read_csv(run.path / "timings.csv").set_index("phase")
     evaluations = timings["times"]["evaluate"]

@@ -27,8 +27,8 @@ from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.errors import InputError, Stopped
 from td7.networks.numpy_actor import Actor
-from td7.rollouts.evaluation import evaluate
-from td7.rollouts.registration import describe, make
+from td7.rollouts.evaluation import Evaluator
+from td7.rollouts.registration import describe
 from td7.runs.policies import kept_policies
 from td7.training.resolve import read_dataset
 from td7.types import RowLayout, Task
@@ -92,7 +92,7 @@ def test_a_run_equals_a_plain_loop(name: str, finished: dict[str, Path], fields:
     """Weights, moments, targets, priorities and the last evaluation of both seeds."""
     tensors = saved(finished[name])
     evaluations = td7.Run(finished[name]).evaluations
-    environment = make(Task(POINT))
+    evaluator = Evaluator(Task(POINT))
     for m, seed in enumerate((0, 1)):
         learner, replay = plain_loop(name, seed, fields)
         state = learner.state()
@@ -105,10 +105,10 @@ def test_a_run_equals_a_plain_loop(name: str, finished: dict[str, Path], fields:
         assert torch.allclose(priorities, tensors[f"replay.priorities.{seed}"], rtol=1e-6)
         assert (priorities.max() > priorities.min()) == (name == "td7")
         actor = Actor(learner.policy_network, learner.policies()[0].numpy())
-        played = evaluate(environment, actor, seed=seed, step=STEPS, episodes=2)
+        played = evaluator.play(actor, seed=seed, step=STEPS, episodes=2)
         last = evaluations.query(f"seed == {seed} and step == {STEPS}")["return"]
         assert np.allclose([episode.episode_return for episode in played], last, rtol=1e-6)
-    environment.close()
+    evaluator.close()
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -13,8 +13,7 @@ from td7.errors import InputError, one_line
 from td7.option_values import parse_seeds
 from td7.options import TrainOptions, document_options
 from td7.processes import stop_script_import
-from td7.rollouts.evaluation import evaluate as play
-from td7.rollouts.registration import make
+from td7.rollouts.evaluation import Evaluator
 from td7.runs import policies
 from td7.runs.listeners import Listener
 from td7.runs.record import RunRecord, changes_since_finish, run_and_step
@@ -162,8 +161,8 @@ def evaluate(
         record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
     for s, policy in loaded.items():
-        with closing(make(policy.spec.task)) as player:
-            results = play(player, policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
+        with closing(Evaluator(policy.spec.task)) as evaluator:
+            results = evaluator.play(policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
     task_id = loaded[seeds[0]].spec.task.id

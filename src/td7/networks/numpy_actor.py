@@ -130,6 +130,6 @@ class Actor:
                 x = values[inputs[0]]
             else:
                 x = np.concatenate([values[name] for name in inputs], axis=-1)
-            values[f"{output}.linear"] = x @ weight + bias
+            values[f"{output}.linear"] = np.dot(x, weight) + bias  # faster than x @ weight
             values[output] = activation(norm(values[f"{output}.linear"], norm_parameters))
         return values

@@ -12,7 +12,7 @@ import numpy as np
 from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.environment import Environment
-from td7.rollouts.evaluation import evaluate, first_steps
+from td7.rollouts.evaluation import Evaluator, first_steps
 from td7.rollouts.registration import make
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
@@ -65,40 +65,42 @@ TaskResult = EpisodeResult | EvaluationResult
 
 
 class Player:
-    """Runs tasks, with one environment for training episodes and another for evaluations."""
+    """Runs tasks, with one environment for training episodes and others for evaluations."""
 
     def __init__(self, task: Task, network: Network) -> None:
         self._task = task
         self._network = network
-        self._environments: dict[type, Environment] = {}
+        self._environment: Environment | None = None
+        self._evaluator: Evaluator | None = None
 
     def run(self, task: AnyTask) -> TaskResult:
-        environment = self._environments.get(type(task))
-        if environment is None:
-            environment = self._environments[type(task)] = make(self._task)
         begin = time.perf_counter()
         if isinstance(task, EvaluationTask):
-            return self._evaluate(environment, task, begin)
-        episode = play(environment, self._network, task)
+            return self._evaluate(task, begin)
+        if self._environment is None:
+            self._environment = make(self._task)
+        episode = play(self._environment, self._network, task)
         return EpisodeResult(task, episode, time.perf_counter() - begin)
 
-    def _evaluate(
-        self, environment: Environment, task: EvaluationTask, begin: float
-    ) -> EvaluationResult:
+    def _evaluate(self, task: EvaluationTask, begin: float) -> EvaluationResult:
         """Evaluate and, at step 0, check that an episode is the same before and after others."""
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self._task)
         actor = Actor(self._network, task.policy)
         is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
-        first = f"{task}, episode 0"
+        environment, first = self._evaluator.environments[0], f"{task}, episode 0"
         before = first_steps(environment, actor, seed, first) if is_first else []
-        returns = tuple(
-            evaluate(environment, actor, seed=task.seed, step=task.step, episodes=task.episodes)
+        returns = self._evaluator.play(
+            actor, seed=task.seed, step=task.step, episodes=task.episodes
         )
         is_reproducible = not is_first or first_steps(environment, actor, seed, first) == before
-        return EvaluationResult(task, returns, time.perf_counter() - begin, is_reproducible)
+        seconds = time.perf_counter() - begin
+        return EvaluationResult(task, tuple(returns), seconds, is_reproducible)
 
     def close(self) -> None:
-        for environment in self._environments.values():
-            environment.close()
+        for player in (self._environment, self._evaluator):
+            if player is not None:
+                player.close()
 
 
 def play(environment: Environment, network: Network, task: EpisodeTask) -> Episode:

@@ -170,6 +170,12 @@ def _mujoco_version(spec: EnvSpec) -> int | None:
     return int(match[1]) if match else None
 
 
+def is_mujoco(environment: Environment) -> bool:
+    """Whether the task is one of Gymnasium's MuJoCo tasks or derived from their class."""
+    classes = type(environment.env.unwrapped).__mro__
+    return any(c.__module__.startswith("gymnasium.envs.mujoco.") for c in classes)
+
+
 def _restore_margins(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> None:
     """Give a v4 task the contact margins it had under the paper's MuJoCo."""
     # Two geoms touch within a margin: the larger of theirs up to MuJoCo 3.4, their sum from 3.5 on,

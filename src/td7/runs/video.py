@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7.errors import ControlFlow, InputError, RunError, one_line
-from td7.rollouts.evaluation import evaluate
-from td7.rollouts.registration import make
+from td7.rollouts.evaluation import Evaluator
 from td7.runs.policies import Policy
 
 FORMATS = (".mp4", ".gif")
@@ -38,21 +37,20 @@ def record(
     with (
         _sigterm_cleanup(),
         _temporary(file) as temporary,
-        closing(make(task, render=True)) as environment,
+        closing(Evaluator(task, render=True)) as evaluator,
     ):
+        environment = evaluator.environments[0]
         if say is not None:
             say(f"filming 1 episode of {task.id} …")
         fps = environment.env.metadata.get("render_fps") or 30
         with {".mp4": _mp4, ".gif": _gif}[file.suffix](temporary, fps) as write:
-            episodes = evaluate(
-                environment,
+            evaluator.play(
                 policy.actor,
                 seed=seed,
                 step=step,
                 episodes=1,
                 on_frame=lambda: write(environment.render()),
             )
-            list(episodes)
 
 
 Frame = NDArray[np.uint8]
