@@ -9,7 +9,7 @@ from td7.algorithms.checkpoints import Assessment, CheckpointRule, Verdict, afte
 from td7.algorithms.td7 import TD7Config
 
 CONTINUE, TRAIN, CHECKPOINT = Verdict.CONTINUE, Verdict.TRAIN, Verdict.CHECKPOINT
-RULE = CheckpointRule("minimum", True, 1, 3, early_updates=100, reset_weight=0.9)
+RULE = CheckpointRule("minimum", True, 1, 3, 100, 0.9, starts_late_at_once=False)
 START = Assessment()
 LATE = Assessment(best=10.0, late=True)
 
@@ -26,7 +26,9 @@ def play(
 
 
 def test_td7s_rule_is_the_papers() -> None:
-    assert TD7Config().checkpoint_rule == CheckpointRule("minimum", True, 1, 20, 750_000, 0.9)
+    assert TD7Config().checkpoint_rule == CheckpointRule(
+        "minimum", True, 1, 20, 750_000, 0.9, starts_late_at_once=False
+    )
 
 
 def test_early_every_episode_is_an_assessment_and_a_tie_is_a_checkpoint() -> None:
@@ -93,18 +95,23 @@ def test_early_assessments_can_have_several_episodes() -> None:
     assert verdicts == [(CONTINUE, 0), (CHECKPOINT, 201), (CONTINUE, 0)]
 
 
-def test_the_late_stage_starts_at_early_updates_and_applies_the_weight_once() -> None:
+@pytest.mark.parametrize(("at_once", "first"), [(False, 101), (True, 100)])
+def test_the_late_stage_starts_after_early_updates_and_applies_the_weight_once(
+    at_once: bool, first: int
+) -> None:
+    """The authors' program starts it before it makes the update that follows them."""
+    rule = replace(RULE, starts_late_at_once=at_once)
     early = Assessment(best=10.0)
-    assert after_updates(RULE, early, 99) == early
-    late = after_updates(RULE, early, 100)
+    assert after_updates(rule, early, first - 1) == early
+    late = after_updates(rule, early, first)
     assert late == replace(LATE, best=9.0)
-    assert after_updates(RULE, late, 101) == late
-    assert after_updates(RULE, early, 1000) == late  # also if the call at 100 was skipped
+    assert after_updates(rule, late, first + 1) == late
+    assert after_updates(rule, early, 1000) == late  # also if the call before was skipped
 
 
 @pytest.mark.parametrize(("before", "after"), [(-10.0, -9.0), (0.0, 0.0), (-math.inf, -math.inf)])
 def test_a_best_below_0_is_multiplied_as_it_is(before: float, after: float) -> None:
-    assert after_updates(RULE, Assessment(best=before), 100).best == after
+    assert after_updates(RULE, Assessment(best=before), 101).best == after
 
 
 def test_a_mean_can_recover_from_one_bad_episode() -> None:

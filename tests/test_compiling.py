@@ -254,7 +254,6 @@ def test_compiled_layers_use_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None
         build(mode, "cpu", torch.float32, config=wide) for mode in ("compiled", "eager")
     )
     monkeypatch.setattr(kernels, "DEVICES", ("cpu",))
-    monkeypatch.setattr(kernels, "is_loaded", True)
     monkeypatch.setattr(kernels, "linear", kernel)
     for engine in (compiled, eager):
         run(engine, (4, 4, 4))

@@ -265,7 +265,7 @@ def test_the_kernel_is_a_linear_layer(sizes: tuple[int, int, int, int], activati
     """
     members, rows, depth, columns = sizes
     torch.compiler.reset()  # every case compiles again, and PyTorch limits how often
-    kernels.load()
+    kernels.activate(tf32=True)
 
     def loss(x: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:
         weight = flat[:, 64 : 64 + depth * columns].view(members, columns, depth).mT

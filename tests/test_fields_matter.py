@@ -141,19 +141,21 @@ LEARNER: Mapping[str, tuple[Any, str]] = {
     "batch_size": (9, "critics"),
     "learning_rate": (1e-3, "critics"),
 }
-ONLINE: Mapping[str, tuple[Any, str]] = {
+ONLINE: Mapping[str, tuple[Any, ...]] = {
     **LEARNER,
     "random_steps": (6, "updates"),  # the second episode is random as well
     "replay_capacity": (20, "capacity"),
     "early_assessment_episodes": (2, "when it trains"),
     "late_assessment_episodes": (3, "when it trains"),
     "early_updates": (1000, "late"),
+    "late_stage": ("at_once", "when it trains", {"early_updates": 5}),
+    "random_phase": ("steps", "updates", {"checkpoints": "none", "random_steps": 7}),
     "criterion_reset_weight": (0.1, "best"),
     "checkpoints": ("mean", "best"),
     "assessments_end_early": (False, "when it trains"),
     "test_policy": ("current", "tested"),
 }
-TWIN: Mapping[str, tuple[Any, str]] = {
+TWIN: Mapping[str, tuple[Any, ...]] = {
     **ONLINE,
     "exploration_noise": (0.3, "rows"),
     "target_every": (1000, "clip"),  # never during this run
@@ -234,6 +236,7 @@ MATTERS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "sac": ENTROPY,
     "tqc": {
         **ENTROPY,
+        "random_phase": ("episode", "updates", {"checkpoints": "none", "random_steps": 7}),
         "critics": (3, "critics"),
         "quantiles": (4, "critics"),
         "dropped_quantiles": (1, "critics"),
@@ -322,7 +325,7 @@ def test_fields_for_collecting_data_are_refused_with_a_dataset(algorithm: str) -
     fields = of_collecting(algorithm)
     assert set(fields) == COLLECTING
     for field in fields:
-        value, _ = TWIN[field]
+        value = TWIN[field][0]
         with pytest.raises(InputError) as error:
             run_config(train_options({**given, "set": {field: value}}), DATA)
         assert str(error.value) == f"{field}={value} has no effect with --dataset"
@@ -360,7 +363,8 @@ def test_every_field_matters_end_to_end(field: str) -> None:
 @pytest.mark.parametrize("weight", [0.9, 0.0])
 def test_without_an_early_stage_the_first_assessment_is_late(weight: float) -> None:
     """A random episode of 5 steps, then an assessment of 2 episodes."""
-    changed = shown("td7", ("early_updates", 0), ("criterion_reset_weight", weight))
+    stage = ("early_updates", 0), ("late_stage", "at_once")
+    changed = shown("td7", *stage, ("criterion_reset_weight", weight))
     assert next(steps for steps, updates in changed["when it trains"] if updates) == 15
     assert changed["late"]
     assert not any(map(math.isnan, changed["best"]))

@@ -52,9 +52,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("lockstep") / "run").path
 
 
-def plain_loop(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
+def plain_loop(
+    seed: int, steps: int, **settings: object
+) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
     """The protocol as a plain loop, for comparison: the learner's state, the ends of episodes."""
-    config = build_config(TD7Config, NONE)
+    config = build_config(TD7Config, {**NONE, **settings})
     environment = make(Task("toys:Point-v0"))
     spec = environment.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
@@ -67,10 +69,18 @@ def plain_loop(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tup
         if state is None:
             episode += 1
             is_random = step - 1 < config.random_steps
-            stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
-            random = generator(seed, stream, episode)
+            randoms = {
+                is_random: generator(seed, stream, episode)
+                for is_random, stream in (
+                    (True, Stream.RANDOM_ACTION),
+                    (False, Stream.EXPLORATION),
+                )
+            }
             state = environment.reset(derived_seed(seed, Stream.EPISODE_RESET, episode))
             total = 0.0
+        if config.random_phase == "steps":
+            is_random = step - 1 < config.random_steps
+        random = randoms[is_random]
         if is_random:
             action = random.uniform(-1.0, 1.0, spec.action_dim).astype(np.float32)
         else:
@@ -89,16 +99,19 @@ def plain_loop(seed: int, steps: int) -> tuple[dict[str, torch.Tensor], list[tup
             state = None
             ends.append((step, total))
             trains = step >= config.random_steps
+        if config.random_phase == "steps":
+            trains = step >= config.random_steps
     return learner.state(), ends
 
 
-def test_a_run_equals_a_plain_loop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", ["episode", "steps"])
+def test_a_run_equals_a_plain_loop(tmp_path: Path, phase: str) -> None:
     """Both seeds have the plain loop's weights, moments, targets, clip bounds and episodes."""
-    run = train(tmp_path / "run", precision="float64")
+    run = train(tmp_path / "run", precision="float64", set={**NONE, "random_phase": phase})
     saved = load_file(newest(run.path) / "state.safetensors")
     episodes = run.episodes
     for m, seed in enumerate((0, 1)):
-        state, ends = plain_loop(seed, STEPS)
+        state, ends = plain_loop(seed, STEPS, random_phase=phase)
         own = episodes[episodes["seed"] == seed]
         assert list(own["step"]) == [step for step, _ in ends]
         assert np.allclose(own["return"], [total for _, total in ends], rtol=1e-9)

@@ -21,12 +21,17 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
+    before: Any = None,
 ) -> Any:
-    """Declare a dataclass field with its description, the group it is listed in, and its range."""
+    """Declare a dataclass field with its description, the group it is listed in, and its range.
+
+    `before` is the value of runs that are older than the field, if it is not the default.
+    """
     if choices is not None:
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
-    return dataclasses.field(default=default, metadata={"doc": doc, "group": group, **limits})
+    metadata = {"doc": doc, "group": group, "before": before, **limits}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 _COMPARISONS: dict[str, Callable[[Any, float], bool]] = {
@@ -99,6 +104,12 @@ def build_config(cls: type[Config], values: Mapping[str, Any]) -> Config:
             raise unknown("hyperparameter", name, names, shown=len(names))
         parsed[name] = parse(name, value, hints[name])
     return cls(**parsed)
+
+
+def complete(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return recorded values, with those of fields that are newer than the record."""
+    newer = {f.name: f.metadata.get("before") for f in dataclasses.fields(cls)}
+    return {**{name: v for name, v in newer.items() if v is not None}, **values}
 
 
 def parse_field(cls: type, name: str, value: Any) -> Any:

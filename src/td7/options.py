@@ -124,7 +124,10 @@ class TrainOptions:
         group="Hardware",
     )
     precision: str = setting(
-        "float32", "precision of the learner: float32 or float64", group="Hardware"
+        "auto",
+        "precision of the learner: auto, float32 or float64 (auto: float32, on cuda with TF32 "
+        "matrix products, which float32 avoids)",
+        group="Hardware",
     )
     engine: str = setting(
         "auto",

@@ -12,8 +12,9 @@ class CheckpointRule:
     ends_early: bool  # whether an assessment ends once it is worse than the checkpoint
     early_episodes: int  # episodes per assessment in the early stage
     late_episodes: int  # and in the late stage
-    early_updates: int  # updates after which the late stage starts
+    early_updates: int  # updates of the early stage
     reset_weight: float  # factor on the checkpoint's criterion when the late stage starts
+    starts_late_at_once: bool  # after the early updates, and not with the one that follows them
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,12 @@ def assess(
 
 
 def after_updates(rule: CheckpointRule, now: Assessment, updates: int) -> Assessment:
-    """Start the late stage once `early_updates` updates have run."""
-    if now.late or updates < rule.early_updates:
+    """Start the late stage with the update that follows `early_updates` others.
+
+    Where an episode's updates end exactly there, its successor is still assessed as an early one.
+    """
+    first = rule.early_updates + (0 if rule.starts_late_at_once else 1)
+    if now.late or updates < first:
         return now
     # Differs from paper: a negative best is multiplied as it is, which raises the bar.
     best = now.best * rule.reset_weight if math.isfinite(now.best) else now.best

@@ -8,10 +8,10 @@ from td7.configs import check_fields, setting
 from td7.types import Task
 
 
-def new_default(base: type["LearnerConfig"], name: str, default: Any) -> Any:
-    """The field `name` of a base config, with another default."""
+def new_default(base: type["LearnerConfig"], name: str, default: Any, before: Any = None) -> Any:
+    """The field `name` of a base config, with another default; `before` as in `setting`."""
     (inherited,) = (f for f in fields(base) if f.name == name)
-    return field(default=default, metadata=inherited.metadata)
+    return field(default=default, metadata={**inherited.metadata, "before": before})
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,13 @@ class OnlineConfig(LearnerConfig):
         group="Exploration",
         at_least=1,
     )
+    random_phase: str = setting(
+        "episode",
+        "where the random actions end: with the episode that reaches `random_steps`, or at that "
+        "step; with checkpoints always with an episode",
+        group="Exploration",
+        choices=("episode", "steps"),
+    )
     replay_capacity: int = setting(
         1_000_000, "transitions kept per seed", group="Replay", at_least=1
     )
@@ -69,6 +76,14 @@ class OnlineConfig(LearnerConfig):
     # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
     early_updates: int = setting(
         750_000, "updates after which the late stage starts", group="Policy checkpoints", at_least=0
+    )
+    late_stage: str = setting(
+        "next_update",
+        "when the late stage starts: with the update that follows `early_updates` others, as in "
+        "the authors' program, or at once after them",
+        group="Policy checkpoints",
+        choices=("next_update", "at_once"),
+        before="at_once",
     )
     criterion_reset_weight: float = setting(
         0.9,
@@ -94,5 +109,6 @@ class OnlineConfig(LearnerConfig):
             early_episodes=self.early_assessment_episodes,
             late_episodes=self.late_assessment_episodes,
             early_updates=self.early_updates,
+            starts_late_at_once=self.late_stage == "at_once",
             reset_weight=self.criterion_reset_weight,
         )

@@ -23,6 +23,7 @@ class TQCConfig(MaximumEntropyConfig):
     """The paper's table "TQC Hyperparameters"."""
 
     random_steps: int = new_default(MaximumEntropyConfig, "random_steps", 256)
+    random_phase: str = new_default(MaximumEntropyConfig, "random_phase", "steps", before="episode")
     critic_hidden_dim: int = setting(
         512, "width of the critics' hidden layers", group="Networks", at_least=1
     )

@@ -35,7 +35,7 @@ class Stages:
     def compile(self, compiler: Compiler) -> None:
         """Replace the stages by compiled ones: on a GPU parts of updates, which can overlap."""
         if self.count.is_cuda:
-            kernels.load()
+            kernels.activate(tf32=torch.get_float32_matmul_precision() != "highest")
             self.learner.wrap_stages(compiler)
             updating: tuple[str, ...] = ("_draw", "_write")
         else:

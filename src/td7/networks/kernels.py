@@ -13,26 +13,31 @@ from torch import Tensor
 SMALLEST = 64  # rows and columns of a tile; for smaller products the libraries are as fast
 
 DEVICES = ("cuda",)
-linear: Any = None  # of x [S, B, n], weight [S, n, w] stored [S, w, n], bias [S, w], activation
-is_loaded = False
+# Of x [S, B, n], weight [S, n, w] stored [S, w, n], bias [S, w], activation; None: not in use.
+linear: Any = None
 
 
-def load() -> None:
-    """Load `linear` if Triton is installed. It takes seconds, and only compiled code uses it."""
-    global linear, is_loaded
-    if is_loaded or torch.version.cuda is None:
-        return
+def activate(*, tf32: bool) -> None:
+    """Use `linear`, whose products are TF32, if they may be and Triton is installed.
+
+    Loading it takes seconds, and only compiled code uses it.
+    """
+    global linear  # noqa: PLW0603  # its users look it up while they are compiled
+    linear = _load() if tf32 and torch.version.cuda is not None else None
+
+
+def _load() -> Any:
     try:
         from td7.networks import triton_kernels
     except Exception:  # whatever a broken Triton raises: the libraries have kernels as well
-        return
-    linear, is_loaded = triton_kernels.linear, True
+        return None
+    return triton_kernels.linear
 
 
 def is_suitable(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     """Whether `linear` takes these; only in compiled code, so that eager code is the reference."""
     return (
-        is_loaded
+        linear is not None
         and torch.compiler.is_compiling()
         and x.device.type in DEVICES
         and x.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""A linear layer as one Triton kernel; `kernels.load` imports this module if Triton is there."""
+"""A linear layer as one Triton kernel, which `kernels.activate` imports if Triton is there."""
 
 import triton
 import triton.language as tl

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from td7.configs import complete
 from td7.errors import one_line
 from td7.report.result import Result, paper_places, rank, seed_list, study_or_empty
+from td7.runs.record import uses_tf32
 from td7.statistics import Aligned, common
 from td7.studies.rows import STUDIES
 
 # Differences in how returns were measured: such runs are pooled, with a note.
-MEASUREMENT = ("evaluation_episodes", "precision", "gymnasium", "mujoco")
+MEASUREMENT = ("evaluation_episodes", "precision", "tf32", "gymnasium", "mujoco")
 
 
 def pooling_order(result: Result) -> tuple[int, int, int, str, bool, int, int]:
@@ -71,12 +73,22 @@ def _experiment(result: Result) -> dict[str, Any]:
     """Two runs with different values here are different experiments."""
     dataset = result.record.dataset
     data = {"sha256": dataset.sha256} if dataset else {}
-    return {"task": result.task.id, **data, **result.record.hyperparameters}
+    return {"task": result.task.id, **data, **_hyperparameters(result)}
+
+
+def _hyperparameters(result: Result) -> Mapping[str, Any]:
+    """With those that are newer than the run."""
+    from td7.algorithms import ALGORITHMS
+
+    record = result.record
+    if record.algorithm not in ALGORITHMS:  # a user's algorithm, which is not at hand
+        return record.hyperparameters
+    return complete(ALGORITHMS[record.algorithm].config, record.hyperparameters)
 
 
 def _measurement(result: Result) -> dict[str, Any]:
     config = result.record.data
-    recorded = {**config, **(config.get("versions") or {})}
+    recorded = {**config, **(config.get("versions") or {}), "tf32": uses_tf32(config)}
     return {name: recorded[name] for name in MEASUREMENT if name in recorded}
 
 

@@ -31,7 +31,7 @@ class EpisodeState:
     """What it takes to continue an episode: its actions, replayed, lead to the same state."""
 
     episode: int
-    is_random: bool  # uniformly random actions
+    random_steps: int  # that many actions at its beginning are uniformly random
     actions: Float32  # [steps so far, action_dim]
 
 
@@ -52,7 +52,7 @@ def member_dtype(spec: TaskSpec) -> np.dtype[np.void]:
     return np.dtype(
         [
             ("action", np.float32, layout.action_dim),
-            ("next_is_random", np.bool_),
+            ("next_random_steps", np.int64),  # of the next episode
             ("row", np.float32, layout.width),
             ("state", np.float32, layout.state_dim),
             ("noise", np.float32, layout.action_dim),
@@ -71,16 +71,18 @@ class MemberEnvironment:
         self._environment = make(task)
         spec = self._environment.spec
         self._layout = RowLayout(spec.state_dim, spec.action_dim)
-        self._begin(current.episode, is_random=current.is_random)
+        self._begin(current.episode, current.random_steps)
         for action in current.actions:
             self._step(action)
 
-    def _begin(self, episode: int, *, is_random: bool) -> None:
+    def _begin(self, episode: int, random_steps: int) -> None:
         self._episode = episode
-        self._is_random = is_random
+        self._random_steps = random_steps
         self._return, self._length = 0.0, 0
-        stream = Stream.RANDOM_ACTION if is_random else Stream.EXPLORATION
-        self._random = generator(self._seed, stream, episode)
+        self._random = {
+            stream: generator(self._seed, stream, episode)
+            for stream in (Stream.RANDOM_ACTION, Stream.EXPLORATION)
+        }
         self._state = self._environment.reset(
             derived_seed(self._seed, Stream.EPISODE_RESET, episode),
             f"seed {self._seed}, episode {episode}",
@@ -91,10 +93,17 @@ class MemberEnvironment:
         """Draw the random part of the next action."""
         size = self._layout.action_dim
         if self._is_random:
-            self._random_action = self._random.uniform(-1.0, 1.0, size).astype(np.float32)
+            random = self._random[Stream.RANDOM_ACTION]
+            self._random_action = random.uniform(-1.0, 1.0, size).astype(np.float32)
             self._noise = np.zeros(size, np.float32)
         else:
-            self._noise = self._random.standard_normal(size).astype(np.float32)
+            random = self._random[Stream.EXPLORATION]
+            self._noise = random.standard_normal(size).astype(np.float32)
+
+    @property
+    def _is_random(self) -> bool:
+        """Whether the next action is random."""
+        return self._length < self._random_steps
 
     def _step(self, action: Float32) -> tuple[Float32, bool]:
         """Return the row, and whether the episode ended with it."""
@@ -117,7 +126,7 @@ class MemberEnvironment:
         shared["row"], shared["ended"] = self._step(action)
         shared["episode_return"], shared["length"] = self._return, self._length
         if shared["ended"]:
-            self._begin(self._episode + 1, is_random=bool(shared["next_is_random"]))
+            self._begin(self._episode + 1, int(shared["next_random_steps"]))
         self.observe(shared)
 
     def close(self) -> None:
@@ -136,13 +145,14 @@ class VectorEnvironment(ABC):
         self._write_observations()
         return self._result
 
-    def step(self, actions: Float32, next_is_random: Sequence[bool]) -> VectorStep:
+    def step(self, actions: Float32, next_random_steps: Sequence[int]) -> VectorStep:
         """Make a time step with actions [S, action_dim] in [-1, 1].
 
+        Where an episode ends with it, the next one begins with so many random actions.
         Raises AbandonTask if it was given up; then no member may step again.
         """
         self._shared["action"] = actions
-        self._shared["next_is_random"] = next_is_random
+        self._shared["next_random_steps"] = next_random_steps
         self._advance()
         return self._result
 

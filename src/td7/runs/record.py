@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,6 +104,12 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def uses_tf32(data: Mapping[str, Any]) -> bool:
+    """Whether a GPU's products of float32 matrices are TF32, as in every run before it was said."""
+    usual = data.get("device") == "cuda" and data.get("precision") == "float32"
+    return typed("tf32", data.get("tf32", usual), bool)
+
+
 def run_and_step(path: Path) -> tuple[Path, int | None]:
     """Split RUN/policies/STEP into the run folder and the step; of RUN, the step is None."""
     # At most 18 digits: int() refuses thousands of them.
@@ -172,6 +179,23 @@ def source() -> str:
     for file in sorted(folder.rglob("*.py")):
         digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:12]
+
+
+@cache
+def commit() -> dict[str, Any] | None:
+    """Return the commit of the package's files, and whether they equal it; None if unknown."""
+    folder = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # or it only lies in a repository
+        return {"id": git("rev-parse", "HEAD"), "is_clean": not git("status", "--porcelain", ".")}
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def command_line() -> str:

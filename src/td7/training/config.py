@@ -7,11 +7,11 @@ from typing import Any
 
 from td7.algorithms import algorithm
 from td7.algorithms.config import LearnerConfig, OnlineConfig
-from td7.configs import build_config, check_fields, parse
+from td7.configs import build_config, check_fields, complete, parse
 from td7.datasets.scores import score
 from td7.engine.engine import MODES
-from td7.errors import InputError
-from td7.runs.record import DatasetRecord, RunRecord
+from td7.errors import InputError, one_of
+from td7.runs.record import DatasetRecord, RunRecord, uses_tf32
 from td7.types import Task
 
 PRECISIONS = ("float32", "float64")
@@ -40,6 +40,7 @@ class RunConfig:
     # Steps between evaluated policies that are kept; 0: none.
     keep_policies: int = field(default=0, metadata={"at_least": 0})
     processes: int = field(default=1, metadata=_POSITIVE)  # that share the seeds
+    tf32: bool = False  # whether a GPU's products of float32 matrices are TF32
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -73,9 +74,10 @@ class RunConfig:
 
     @classmethod
     def from_record(cls, record: RunRecord) -> "RunConfig":
-        """The config that `to_json` wrote; fields newer than the run have their defaults."""
+        """The config that `to_json` wrote; newer fields have the values that the run had."""
         config = algorithm(record.algorithm).config
-        hyperparameters = build_config(config, record.hyperparameters).for_task(record.task)
+        recorded = complete(config, record.hyperparameters)
+        hyperparameters = build_config(config, recorded).for_task(record.task)
         values: dict[str, Any] = {"hyperparameters": hyperparameters}
         for f in fields(cls):
             is_newer = f.name not in record.data and f.default is not MISSING
@@ -86,7 +88,16 @@ class RunConfig:
             else:
                 kind: Any = f.type  # a class: annotations are no strings here
                 values[f.name] = parse(f.name, record.data[f.name], kind)
-        return cls(**values)
+        return cls(**{**values, "tf32": uses_tf32(record.data)})
+
+
+def precision_settings(precision: str, device: str) -> dict[str, Any]:
+    """The fields of a RunConfig that follow from `--precision`."""
+    one_of("precision", precision, ("auto", *PRECISIONS))
+    return {
+        "precision": "float32" if precision == "auto" else precision,
+        "tf32": precision == "auto" and device == "cuda",
+    }
 
 
 def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "") -> None:

@@ -6,7 +6,7 @@ again in the same environment, they lead to the same state.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from td7.training.parts import RunParts, RunSetup
 from td7.types import Float32
 
 POLL_STEPS = 50  # time steps between two polls of the evaluators
+WHOLE_EPISODE = 2**62  # more steps than an episode has
 
 
 def evaluator_count(workers: int) -> int:
@@ -60,9 +61,15 @@ class LockstepTraining(SingleProcessTraining):
         begin = member.steps - len(actions)
         return EpisodeState(
             member.episodes,
-            begin < self.config.online.random_steps,
+            self._random_steps_of_episode(begin),
             np.stack(actions) if actions else np.zeros((0, size), np.float32),
         )
+
+    def _random_steps_of_episode(self, begin: int) -> int:
+        """How many actions of an episode are random that begins at this time step."""
+        c = self.config.online
+        left = max(0, c.random_steps - begin)
+        return WHOLE_EPISODE if left and c.random_phase == "episode" else left
 
     def _check_repeated_actions(self, states: Float32) -> None:
         """Warn if actions, taken again, did not lead to the state that the replay holds."""
@@ -92,10 +99,9 @@ class LockstepTraining(SingleProcessTraining):
     def _take_step(self) -> None:
         """One time step of every member, and one update of those past their random phase."""
         begin = time.perf_counter()
-        c = self.config.online
-        is_random = [member.steps + 1 < c.random_steps for member in self.members]
+        random_steps = [self._random_steps_of_episode(m.steps + 1) for m in self.members]
         try:
-            stepped = self._environments.step(self._next_actions, is_random)
+            stepped = self._environments.step(self._next_actions, random_steps)
         except AbandonTask:  # the run stops, with a snapshot of the moment before this time step
             return
         self.clock.add("collect", time.perf_counter() - begin)
@@ -109,6 +115,8 @@ class LockstepTraining(SingleProcessTraining):
             )
             for m in ended:
                 self._end_episode(m)
+            if self.config.online.random_phase == "steps":
+                self._begin_learning(range(len(self.members)))
             for m in learning:
                 self._fetch_metrics_if_due(m)
 
@@ -135,8 +143,14 @@ class LockstepTraining(SingleProcessTraining):
     def _end_episode(self, m: int) -> None:
         member = self.members[m]
         member.episodes += 1
-        member.learns = member.steps >= self.config.online.random_steps
+        self._begin_learning([m])
         self._actions[m] = []
+
+    def _begin_learning(self, members: Iterable[int]) -> None:
+        """From the next time step on, if the random phase is over."""
+        for m in members:
+            member = self.members[m]
+            member.learns = member.steps >= self.config.online.random_steps
 
     def _evaluated_policy(self, m: int) -> Fetch:
         return self.engine.fetch_policy(m)

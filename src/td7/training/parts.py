@@ -74,6 +74,7 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
             config.engine,
             warn=progress.warn,
             say=progress.say,
+            tf32=config.tf32,
         )
         folder.add_metrics(engine.metrics)
         executor = make_executor(

@@ -12,7 +12,7 @@ from td7.configs import build_config, parse_field, parse_settings
 from td7.datasets.dataset import Dataset, task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
 from td7.datasets.read import read
-from td7.errors import InputError, one_of
+from td7.errors import InputError
 from td7.option_values import parse_seeds
 from td7.options import TrainOptions, options_from
 from td7.rollouts.environment import ActionMap
@@ -20,7 +20,7 @@ from td7.rollouts.registration import describe
 from td7.runs.record import DatasetRecord, RunRecord, config_error
 from td7.runs.trust import foreign_module, text_argument
 from td7.studies.rows import study, variant
-from td7.training.config import PRECISIONS, RunConfig
+from td7.training.config import RunConfig, precision_settings
 from td7.training.hardware import (
     choose_device,
     choose_engine,
@@ -158,7 +158,7 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
         keep_policies=options.keep_policies,
         device=device,
         replay_device=choose_replay_device(options.replay_device, device),
-        precision=one_of("precision", options.precision, PRECISIONS),
+        **precision_settings(options.precision, device),
         engine=choose_engine(options.engine, device, updates),
         processes=processes,
         threads=choose_threads(options.threads, hyperparameters, processes),

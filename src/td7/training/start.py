@@ -18,7 +18,7 @@ from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
-from td7.runs.record import RunRecord, command_line, finished_steps, versions
+from td7.runs.record import RunRecord, command_line, commit, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
 from td7.runs.trust import check_names, is_signed
 from td7.training.config import RunConfig, check_same
@@ -87,6 +87,7 @@ def start(
     record = {
         **config.to_json(),
         "versions": versions(),
+        "commit": commit(),
         "hardware": hardware(config.device),
         "workers": options.workers,
         "snapshot_every": options.snapshot_every,
