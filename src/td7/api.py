@@ -10,7 +10,7 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
-from td7.options import TrainOptions, document_options, parse_seeds
+from td7.options import MOST_EPISODES, TrainOptions, document_options, parse_seeds
 from td7.processes import stop_script_import
 from td7.rollouts.evaluation import evaluate as play
 from td7.rollouts.registration import make
@@ -144,7 +144,7 @@ def evaluate(
     `say` receives a message about it, and about files that were changed since the run ended.
     `trust` is as in `resume`.
     """
-    episodes = parse_number("episodes", episodes, int, at_least=1)
+    episodes = parse_number("episodes", episodes, int, at_least=1, at_most=MOST_EPISODES)
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
     seeds = run_record.seeds if seed is None else parse_seeds([seed])

@@ -23,6 +23,7 @@ DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("local", "ray")
 MOST_SEEDS = 1_000  # more are probably a typing error
 MOST_STEPS = 10**12  # likewise
+MOST_EPISODES = 10**6  # per evaluation, likewise
 MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
 LARGEST_SEED = 2**63 - 1
 
@@ -73,7 +74,7 @@ class TrainOptions:
         5_000, "steps (or updates) between evaluations", group="Evaluation", at_least=1
     )
     evaluation_episodes: int = setting(
-        10, "episodes per evaluation", group="Evaluation", at_least=1
+        10, "episodes per evaluation", group="Evaluation", at_least=1, at_most=MOST_EPISODES
     )
     metrics_every: int = setting(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1

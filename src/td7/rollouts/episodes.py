@@ -13,7 +13,7 @@ from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.environment import Environment
 from td7.rollouts.evaluation import evaluate, first_steps
-from td7.rollouts.registration import make
+from td7.rollouts.registration import make_again
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
 
@@ -75,7 +75,7 @@ class Player:
     def run(self, task: AnyTask) -> TaskResult:
         environment = self._environments.get(type(task))
         if environment is None:
-            environment = self._environments[type(task)] = make(self._task)
+            environment = self._environments[type(task)] = make_again(self._task)
         begin = time.perf_counter()
         if isinstance(task, EvaluationTask):
             return self._evaluate(environment, task, begin)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from contextlib import suppress
 from ctypes.util import find_library
+from traceback import format_exception
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from td7.errors import (
     NOT_FAULTS,
+    EnvironmentFault,
     InputError,
     UnknownTask,
     describe_error,
@@ -48,6 +50,14 @@ def make(task: Task, *, render: bool = False) -> Environment:
         if isinstance(error, (InputError, *NOT_FAULTS)):
             raise
         raise InputError(f"task {task.id!r} cannot be used: {_describe(error)}") from error
+
+
+def make_again(task: Task) -> Environment:
+    """Return a new environment of a task that could be made before, so that an error is a fault."""
+    try:
+        return make(task)
+    except InputError as error:
+        raise EnvironmentFault(str(error), "".join(format_exception(error))) from error
 
 
 def _make_with_gymnasium(

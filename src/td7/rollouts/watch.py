@@ -64,6 +64,11 @@ class StepTimer:
         )
 
 
+def interrupt_fault(what: str) -> EnvironmentFault:
+    """Return the error for a KeyboardInterrupt that only the environment can have raised."""
+    return EnvironmentFault(f"{what}: the environment raised KeyboardInterrupt")
+
+
 class AbandonTask(ControlFlow):
     """Ends a task from within a signal handler; no environment's `except Exception` stops it."""
 

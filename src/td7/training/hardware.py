@@ -11,7 +11,7 @@ from td7.algorithms.config import LearnerConfig
 from td7.configs import parse_number
 from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
-from td7.errors import InputError, one_of
+from td7.errors import InputError, describe_error, one_of
 from td7.memory import free_bytes
 from td7.options import DEVICES
 from td7.processes import Script, available_cores
@@ -169,7 +169,15 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> None:
     Learners raise when they are built; one member on the CPU is built quickly.
     """
     build = algorithm(config.algorithm).learner
-    build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+    try:
+        build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+    except InputError:
+        raise
+    except (ValueError, OverflowError) as error:  # sizes that no array has
+        name = config.algorithm
+        raise InputError(
+            f"{name} cannot be built with these hyperparameters: {describe_error(error)}"
+        ) from error
 
 
 def device_bytes(device: str) -> int | None:

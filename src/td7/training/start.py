@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from td7.runs.record import RunRecord, command_line, finished_steps, versions
 from td7.runs.snapshots import has_snapshot
 from td7.runs.trust import check_names, is_signed
 from td7.training.config import RunConfig, check_same
+from td7.training.faults import run_error
 from td7.training.hardware import (
     check_learner,
     check_memory,
@@ -174,8 +175,10 @@ def run_to_end(
         try:
             if not resumed:
                 _announce(setup)
-            with closing(loop_for(setup)) as loop:
-                was_saved = loop.restore()
+            with ExitStack() as resources:
+                with _remedied(setup):
+                    loop = resources.enter_context(closing(loop_for(setup)))
+                    was_saved = loop.restore()
                 changes = {name: config.to_json()[name] for name in MAY_CHANGE}
                 # The folder is locked from here on.
                 if {**record, **changes} != record or (signed and not is_signed(path)):
@@ -191,6 +194,19 @@ def run_to_end(
                 loop.run()
         except RunError as error:
             raise keep_details(error, path) from error.__cause__
+
+
+@contextmanager
+def _remedied(setup: RunSetup) -> Iterator[None]:
+    """What fails before training begins is reported like what fails during it."""
+    try:
+        yield
+    except Exception as error:
+        fault = run_error(error, setup.path, f"`td7 resume {setup.path}` tries again")
+        # Other RunErrors, such as those of snapshots, name their own remedy, if there is one.
+        if fault is None or type(error) is RunError:
+            raise
+        raise fault from error
 
 
 @contextmanager
