@@ -91,7 +91,7 @@ def test_an_interrupt_in_a_worker_is_the_tasks_own(
     settings = words({**SMALL, "checkpoints": checkpoints})
     message = failing_command(*command, "--set", *settings, status=1)
     assert message.startswith("seed")
-    assert "the environment raised KeyboardInterrupt; all training before it is saved" in message
+    assert "the environment raised KeyboardInterrupt; everything trained so far is saved" in message
 
 
 def wait_for(pool: Pool) -> None:

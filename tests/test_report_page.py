@@ -58,7 +58,7 @@ def test_videos_are_embedded_in_the_page(tmp_path: Path) -> None:
     note = "large.mp4 is not on the page: 4,000,001 bytes, the limit is 4,000,000"
     assert f"online: TD7 on Ant-v4: {note}" in report.notes
     for name in ("passwords.gif", "folder.mp4"):
-        note = f"online: TD7 on Ant-v4: {name} is not on the page: it is no video"
+        note = f"online: TD7 on Ant-v4: {name} is not on the page: it is not a video"
         assert note in report.notes
 
 

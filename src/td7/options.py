@@ -113,8 +113,8 @@ class TrainOptions:
     )
     step_timeout: float = setting(
         600.0,
-        "seconds that an environment's step may take in a worker, which is then replaced, once per "
-        "episode; otherwise the run is saved and ends. 0: no limit, and never one with --workers 0",
+        "seconds that one environment step may take in a worker, which is then replaced, once per "
+        "episode; after that, the run is saved and ends (0: no limit; no effect with --workers 0)",
         group="Hardware",
         at_least=0,
     )
@@ -306,8 +306,8 @@ def parse_env_kwargs(value: Any) -> dict[str, Any]:
             kwargs[name] = _from_json(name, text)
     if "render_mode" in kwargs:
         raise InputError(
-            "env_kwargs: training draws nothing, so it takes no render_mode; "
-            "`td7 evaluate RUN --video FILE` makes a film"
+            "env_kwargs: remove render_mode, as training draws nothing; "
+            "`td7 evaluate RUN --video FILE` records a video"
         )
     return kwargs
 

@@ -37,7 +37,7 @@ def figures(
     """(name, figure), one after the other."""
     import matplotlib as mpl
 
-    # A dollar sign in a label is no mathematics, which could be wrong and raise.
+    # Otherwise matplotlib takes dollar signs in labels for formulas, and raises if they are wrong.
     with mpl.rc_context({"text.parse_math": False}):
         yield from _figures(studies, tables)
 

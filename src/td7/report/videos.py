@@ -18,7 +18,7 @@ def with_videos(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
         kept = []
         for file in sorted(f for kind in MEDIA_TYPES for f in result.folder.glob(f"[!.]*{kind}")):
             if not _is_video(file):  # the page may be published, and the file be anything
-                notes.append(f"{result.name}: {file.name} is not on the page: it is no video")
+                notes.append(f"{result.name}: {file.name} is not on the page: it is not a video")
                 continue
             size, limit = file.stat().st_size, min(LARGEST_VIDEO, left)
             if size > limit:

@@ -56,6 +56,8 @@ def make_again(task: Task) -> Environment:
     """Return a new environment of a task that could be made before, so that an error is a fault."""
     try:
         return make(task)
+    except UnknownTask:  # a command's first environment: the user can help it
+        raise
     except InputError as error:
         raise EnvironmentFault(str(error), "".join(format_exception(error))) from error
 

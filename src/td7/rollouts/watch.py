@@ -98,7 +98,7 @@ class Abandonable:
             self._is_running = False
 
     def abandon(self) -> None:
-        """Give up the work, and whatever `run` is given from now on."""
+        """Give up the work, and all that `run` is called with from now on."""
         self._is_abandoned = True
         if self._is_running:
             raise AbandonTask

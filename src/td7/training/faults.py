@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
 from pathlib import Path
 
-from td7.errors import InputError, RunError, describe_error, one_line
+from td7.errors import InputError, RunError, describe_error, one_line, out_of_memory
 from td7.runs.listeners import ListenerFault
 
 
@@ -22,7 +22,7 @@ def run_error(error: BaseException, path: Path, outcome: str) -> RunError | None
     if isinstance(error, InputError) or not isinstance(error, Exception):
         return None
     details = "".join(traceback.format_exception(error))
-    return RunError(f"{describe_error(error)}; {outcome}", details)
+    return RunError(f"{out_of_memory(error) or describe_error(error)}; {outcome}", details)
 
 
 def _is_of_processes(error: OSError) -> bool:

@@ -44,8 +44,8 @@ from td7.training.resolve import (
 from td7.types import RowLayout, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
-# Kept unless they are given again.
 LONG_RUN = 100_000  # steps or updates per seed: losing more is worth a warning
+# Kept unless they are given again.
 RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard")
 
 
@@ -130,7 +130,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         source = changes.dataset or config.dataset.source
         if not (changes.dataset or is_vouched):
             raise InputError(
-                f"{path} has no signature of yours and reads a dataset: add --dataset {source} "
+                f"{path} is not signed with your key and reads a dataset: add --dataset {source} "
                 "if you trust it"
             )
         dataset = read_dataset(source, config.task)
