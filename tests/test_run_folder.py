@@ -96,12 +96,22 @@ def test_a_task_may_change_the_working_folder(
     elsewhere.mkdir()
     task = ["--env", "toys:Wanderer-v0", "--env-kwargs", f"to={elsewhere}"]
     settings = words({**SMALL, "checkpoints": checkpoints})
-    options = ["--steps", "60", "--snapshot-every", "1e-4", "--out", "run", "--set", *settings]
+    options = ["--steps", "60", "--evaluate-every", "20", "--keep-policies", "20"]
+    options += ["--snapshot-every", "1e-4", "--out", "run", "--set", *settings]
     assert main(["train", *task, *options]) == 0
     assert "\nall files       run\n" in capsys.readouterr().out
-    os.chdir(working_folder)
     assert main(["resume", "run", "--steps", "80", "--quiet"]) == 0
-    assert (working_folder / "run" / "learning_curve.png").exists()
+    record = ["dataset", "record", "--run", "run", "--rows", "30"]
+    for command in (
+        ["evaluate", "run"],
+        ["evaluate", "run", "--episodes", "1", "--video", "film.gif"],
+        [*record, "--kind", "medium-expert", "--out", "data.hdf5"],
+        ["train", "td3+bc", "--dataset", "data.hdf5", *task, *TINY, "--out", "offline"],
+    ):
+        assert main(command) == 0
+    assert Path.cwd() == working_folder
+    names = ("run/learning_curve.png", "film.gif", "data.hdf5", "offline/finished.json")
+    assert [name for name in names if not Path(name).exists()] == []
     assert all_files(elsewhere) == {}
 
 
@@ -265,6 +275,16 @@ def test_facts_of_another_type_are_refused(
     file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
     message = failing_command("report", run_copy, "--out", run_copy / "report")
     assert f"{file} is damaged: {name} must be an object, given {value!r}" in message
+
+
+@pytest.mark.parametrize("name", ["steps", "threads", "processes"])
+def test_numbers_that_no_machine_has_are_refused(
+    name: str, run_copy: Path, failing_command: FailingCommand
+) -> None:
+    file = run_copy / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: 10**30}))
+    message = failing_command("resume", run_copy)
+    assert f"{name}=1000000000000000000000000000000 must be at most 1" in message
 
 
 # -- rows ------------------------------------------------------------------------------------------

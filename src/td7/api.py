@@ -10,6 +10,7 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
+from td7.files import working_folder_kept
 from td7.options import MOST_EPISODES, TrainOptions, document_options, parse_seeds
 from td7.processes import stop_script_import
 from td7.rollouts.evaluation import evaluate as play
@@ -158,10 +159,12 @@ def evaluate(
         for change in changes_since_finish(run):
             say(f"{run}: {change}")
     if video:
-        record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
+        with working_folder_kept():
+            film = Path(video)
+            record(loaded[seeds[0]], film, seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
     for s, policy in loaded.items():
-        with closing(make(policy.spec.task)) as player:
+        with working_folder_kept(), closing(make(policy.spec.task)) as player:
             results = play(player, policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])

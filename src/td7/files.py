@@ -11,7 +11,7 @@ import os
 import reprlib
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from errno import ENAMETOOLONG
 from io import FileIO
 from pathlib import Path
@@ -96,6 +96,14 @@ def make_folder(path: Path) -> None:
         if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
             raise OSError(ENAMETOOLONG, os.strerror(ENAMETOOLONG))
         path.mkdir(parents=True, exist_ok=True)
+
+
+def working_folder_kept() -> AbstractContextManager[None]:
+    """A block that calls a task's code, which may change the working folder: it is as before after.
+
+    Within, only absolute paths mean what the user meant.
+    """
+    return chdir(".")
 
 
 def check_writable(path: Path) -> None:

@@ -24,6 +24,7 @@ from td7.errors import (
     one_line,
     unknown,
 )
+from td7.files import working_folder_kept
 from td7.processes import Script, StopScriptImport, script_import
 from td7.rollouts.environment import Environment, ForeignCode
 from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
@@ -100,9 +101,10 @@ def _draw_without_screen() -> None:
 
 def can_draw(task: Task) -> bool:
     """Whether the task can render frames."""
-    environment = make(task)
-    environment.close()
-    return _draws(environment.env)
+    with working_folder_kept():
+        environment = make(task)
+        environment.close()
+        return _draws(environment.env)
 
 
 def _draws(env: gymnasium.Env[Any, Any]) -> bool:
@@ -111,9 +113,10 @@ def _draws(env: gymnasium.Env[Any, Any]) -> bool:
 
 def describe(task: Task) -> TaskSpec:
     """Return what a learner needs to know about a task."""
-    environment = make(task)
-    environment.close()
-    return environment.spec
+    with working_folder_kept():
+        environment = make(task)
+        environment.close()
+        return environment.spec
 
 
 def mujoco_tasks() -> list[str]:

@@ -34,7 +34,7 @@ def record(
         import PIL  # noqa: F401  # likewise
     except ImportError as error:
         raise InputError("videos need the extra `video`: pip install 'td7[video]'") from error
-    task = policy.spec.task
+    task, file = policy.spec.task, file.absolute()  # a task may change the working folder
     with (
         _sigterm_cleanup(),
         _temporary(file) as temporary,

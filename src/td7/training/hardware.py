@@ -15,12 +15,11 @@ from td7.errors import InputError, describe_error, one_of
 from td7.memory import free_bytes
 from td7.options import DEVICES
 from td7.processes import Script, available_cores
-from td7.training.config import RunConfig
+from td7.training.config import MOST_THREADS, RunConfig
 from td7.types import RowLayout, Task, TaskSpec
 
 WORTH_THREADS = 4_000_000  # multiplications per product; below, threads wait more than they work
 MOST_WORKERS = 1_000  # more is a typing error
-MOST_THREADS = 1_000  # likewise
 # Updates of all seeds on a CPU: compilation takes one or two minutes and saves 10 ms per update.
 WORTH_COMPILING = 20_000
 # Likewise: ten processes start two minutes later and save 4 ms per update.

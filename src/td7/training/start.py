@@ -14,6 +14,7 @@ import torch
 from td7.configs import build_config, parse
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, RunError
+from td7.files import working_folder_kept
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
@@ -68,7 +69,6 @@ def start(
 ) -> Path:
     """Train a new run and return its folder. Everything is checked before anything is written."""
     _check_listener(listener)
-    here = Path.cwd()  # a task may change the working folder
     if options.out:
         check_new(Path(options.out))
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
@@ -83,8 +83,8 @@ def start(
         check_package()
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
-    given = Path(options.out) if options.out else _default_folder(here, kind, what)
-    path = here / given
+    given = Path(options.out) if options.out else _default_folder(kind, what)
+    path = given.absolute()  # a task may change the working folder
     record = {
         **config.to_json(),
         "versions": versions(),
@@ -171,7 +171,12 @@ def run_to_end(
 ) -> None:
     """Train a run to its last step; `record` holds its config.json, `signed` if it may be."""
     config, path, progress = setup.config, setup.path, setup.progress
-    with ListenerErrorsAsRaised(), closing(progress), _torch_settings(config.threads):
+    with (
+        ListenerErrorsAsRaised(),
+        working_folder_kept(),
+        closing(progress),
+        _torch_settings(config.threads),
+    ):
         try:
             if not resumed:
                 _announce(setup)
@@ -264,11 +269,11 @@ def _fit_to_memory(config: RunConfig, spec: TaskSpec, options: TrainOptions) -> 
     return config
 
 
-def _default_folder(here: Path, kind: str, env: str) -> Path:
+def _default_folder(kind: str, env: str) -> Path:
     name = re.sub(r"[^\w.-]+", "-", f"{kind}-{env}")
     base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, i = base, 1
-    while (here / path).exists():
+    while path.exists():
         i += 1
         path = base.with_name(f"{base.name}-{i}")
     return path
