@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium
@@ -55,6 +56,7 @@ RAISES: dict[str, tuple[Callable[[], object], str]] = {
     "GeneratorExit": (throw(GeneratorExit()), "GeneratorExit"),
     "cancelled": (throw(asyncio.CancelledError()), "CancelledError"),
     "custom": (throw(CustomExit("enough")), "CustomExit: enough"),
+    "ValueError": (throw(ValueError("the motor is cold")), "ValueError: the motor is cold"),
     "exit": (lambda: sys.exit(3), "SystemExit: 3"),
     "memory": (throw(MemoryError()), "MemoryError"),
     "recursion": (recurse, "RecursionError: maximum recursion depth exceeded"),
@@ -102,15 +104,20 @@ STEPS: dict[str, tuple[Any, str]] = {
 class Hostile(toys.Point):
     """The point, which in its third step or elsewhere does what `what` names."""
 
-    def __init__(self, what: str = "", where: str = "step") -> None:
+    def __init__(self, what: str = "", where: str = "step", first: str = "") -> None:
         super().__init__()
         self._what = what
         self._where = where
-        self._act("init")
+        if Path(first).is_file():  # one environment may be made; it removes the file
+            Path(first).unlink()
+        else:
+            self._act("init")
 
     def _act(self, where: str) -> None:
         if where == self._where and self._what in RAISES:
             RAISES[self._what][0]()
+        if where == self._where and self._what == "interrupt":
+            raise KeyboardInterrupt
         if self._what == "settings":
             np.seterr(all="raise")
             sys.setrecursionlimit(len(list(_frames())) + 40)

@@ -30,7 +30,7 @@ assert toys  # registers the tasks
     [
         (["tran"], "unknown command 'tran'; did you mean 'train'?"),
         (["Train"], "did you mean 'train'?"),
-        ([""], "there is an empty word after td7"),
+        ([""], "an empty argument follows td7"),
         (["--foo"], "unknown option '--foo'"),
         (["--verson"], "did you mean '--version'?"),
         (["-x", "train"], "unknown option '-x'"),
@@ -46,11 +46,11 @@ assert toys  # registers the tasks
         (["evaluate", "nowhere"], "nowhere does not exist"),
         (["evaluate", "a", "--import", "toy"], "--import: module 'toy' cannot be imported: Mod"),
         (["resume", "a", "--import=toys", "--import=toy"], "--import: module 'toy' cannot be im"),
-        (["evaluate", "a", "--import", ""], "there is an empty word after --import"),
-        (["evaluate", "a", "--seed="], "--seed= gives no value"),
-        (["report", "a", "--out=--"], "--out=-- gives no value"),
-        (["export", "caf\udce9"], r"there is a character that no text has in 'caf\udce9'"),
-        (["export", "a\0b"], r"there is a character that no text has in 'a\x00b'"),
+        (["evaluate", "a", "--import", ""], "an empty argument follows --import"),
+        (["evaluate", "a", "--seed="], "--seed= has no value"),
+        (["report", "a", "--out=--"], "--out=-- has no value"),
+        (["export", "caf\udce9"], r"'caf\udce9' contains a character that is not valid text"),
+        (["export", "a\0b"], r"'a\x00b' contains a character that is not valid text"),
         (["evaluate", "a", "b"], "unexpected argument 'b'"),
         (["list"], "the following arguments are required"),
         (["list", "algorithm"], "unknown list 'algorithm'; did you mean 'algorithms'?"),
@@ -83,12 +83,13 @@ def test_a_lack_of_memory_gets_one_line(
         raise error
 
     monkeypatch.setattr("td7.training.lockstep.LockstepTraining.__init__", too_large)
-    options = ["--steps", "20", "--set", "random_steps=10", "--quiet"]
+    options = ["--steps", "20", "--set", "random_steps=10", "--quiet", "--out", "run"]
     message = failing_command("train", "td3", *ENV, *options, status=1)
     assert message.startswith("out of memory (")
     assert "); try fewer seeds at once, smaller networks or a smaller replay" in message
     hint = ", or --replay-device cpu to keep the replay in the host's memory"
-    assert message.endswith(hint) == ("CUDA" in str(error))
+    assert (hint in message) == ("CUDA" in str(error))
+    assert "; `td7 resume run` tries again" in message
 
 
 def test_other_errors_keep_their_traceback(
@@ -97,7 +98,7 @@ def test_other_errors_keep_their_traceback(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("td7.training.lockstep.LockstepTraining.__init__", broken)
+    monkeypatch.setattr("td7.training.start.check_memory", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["train", "td3", *ENV, "--steps", "20", "--quiet"])
 

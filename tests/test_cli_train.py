@@ -27,7 +27,7 @@ assert toys  # registers the tasks
     [
         ([], "--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4"),
         (["--env"], "--env: expected one argument"),
-        (["--env", ""], "there is an empty word after --env"),
+        (["--env", ""], "an empty argument follows --env"),
         ([*ENV, "--stps", "100"], "unknown option '--stps'; did you mean '--steps'?"),
         ([*ENV, "--step=5"], "unknown option '--step'; did you mean '--steps'?"),
         ([*ENV, "-s", "5"], "unknown option '-s'"),
@@ -205,7 +205,7 @@ def test_a_fault_of_the_task_is_status_1(
     message = failing_command("train", *options, "--env-kwargs", "fault=raise", "at=3", status=1)
     where = "seed 7, evaluation at step 0, episode 0, step 3"
     fault = "the environment raised ValueError: the motor is on fire"
-    saved = "all training before it is saved, `td7 resume run` tries again"
+    saved = "everything trained so far is saved, `td7 resume run` tries again"
     assert message == f"{where}: {fault}; {saved} (run/error.txt has its traceback)"
 
 

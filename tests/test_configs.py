@@ -78,9 +78,9 @@ def test_settings_become_fields() -> None:
     ("words", "message"),
     [
         (["batch_size"], "--set takes field=value, given 'batch_size'"),
-        (5, "--set takes words, given 5"),
-        (None, "--set takes words, given None"),
-        ([5], "--set takes words, given [5]"),
+        (5, "--set takes text, given 5"),
+        (None, "--set takes text, given None"),
+        ([5], "--set takes text, given [5]"),
         (["batch_size=1", "batch_size=2"], "--set names batch_size twice"),
         (["batch_size=1", " batch_size =1"], "--set names batch_size twice"),
         (["batch_size=1=2"], "batch_size takes a whole number, given '1=2'"),

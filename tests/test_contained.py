@@ -50,7 +50,7 @@ def filtered(file: Any, secret: Path) -> None:
 
 
 WAYS_OUT: list[tuple[Callable[[Any, Path], None], str]] = [
-    (external, "rewards has its bytes in other files"),
+    (external, "rewards is stored in other files"),
     (external_link, "rewards is an external link"),
     (soft_link, "rewards is a soft link"),
     (virtual, "rewards is a virtual dataset"),
@@ -99,7 +99,7 @@ def test_rows_that_a_file_only_declares_are_not_read(tmp_path: Path) -> None:
             shape = (10**11, width) if width else (10**11,)
             file.create_dataset(name, shape, "f4", chunks=(1_000_000, width)[: len(shape)])
     assert path.stat().st_size < 10_000
-    refused(path, "takes 5600.0 GB of memory, of which ")
+    refused(path, "needs 5600.0 GB of memory, but only ")
 
 
 def test_what_a_file_declares_must_fit_into_the_free_memory(
@@ -110,7 +110,7 @@ def test_what_a_file_declares_must_fit_into_the_free_memory(
         assert len(read(source).rows) > 0
     monkeypatch.setattr(contained, "free_bytes", lambda: 300)
     for source in (tmp_path / "a.hdf5", "some-v0"):
-        refused(source, "GB of memory, of which 0.0 GB are free")
+        refused(source, "GB of memory, but only 0.0 GB are free")
 
 
 def test_a_group_within_itself_ends(minari_root: Path) -> None:

@@ -22,7 +22,7 @@ from td7.errors import InputError
     [
         ("experts", "9", [], "unknown kind 'experts'; did you mean 'expert'? allowed: medium, "),
         ("medium-replay", "9", [], "unknown kind 'medium-replay'; did you mean 'medium-expert'?"),
-        ("", "9", [], "there is an empty word after --kind"),
+        ("", "9", [], "an empty argument follows --kind"),
         ("../expert", "9", [], "unknown kind '../expert'; did you mean 'expert'?"),
         ("expert", "1", [], "rows=1 must be at least 2"),
         ("medium-expert", "3", [], "rows=3 must be at least 4"),
@@ -207,7 +207,7 @@ def test_python_gets_the_same_errors(td3_run: Path, tmp_path: Path) -> None:
         (["inf"], "unknown action 'inf'; did you mean 'info'? allowed: info, fetch, record"),
         (["Record"], "unknown action 'Record'; did you mean 'record'?"),
         (["xyz"], "unknown action 'xyz'; allowed: info, fetch, record"),
-        ([""], "there is an empty word after dataset"),
+        ([""], "an empty argument follows dataset"),
         (["--jsn"], "required: ACTION"),
     ],
 )

@@ -1,6 +1,7 @@
 """Episodes and evaluations are pure functions of their tasks; a fault names its seed and place."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -107,13 +108,13 @@ def test_an_evaluation_equals_one_played_by_hand() -> None:
 
 def test_episodes_side_by_side_do_not_feel_each_other() -> None:
     """Poles fall after different numbers of steps; each episode is as if it were the only one."""
-    evaluator = Evaluator(POLE)
+    evaluator = Evaluator(partial(make, POLE))
     together = evaluator.play(BALANCE, seed=3, step=50, episodes=LANES + 2)
     assert len(evaluator.environments) == LANES
     lengths = [played.length for played in together]
     assert len(set(lengths)) > 3
     for i in (0, LANES - 1):
-        alone = Evaluator(POLE)
+        alone = Evaluator(partial(make, POLE))
         assert alone.play(BALANCE, seed=3, step=50, episodes=i + 1) == together[: i + 1]
         assert len(alone.environments) == i + 1
         alone.close()
@@ -123,7 +124,7 @@ def test_episodes_side_by_side_do_not_feel_each_other() -> None:
 
 def test_an_episode_side_by_side_equals_one_played_by_hand() -> None:
     """But for rounding: a product of many rows may add in another order than that of one."""
-    evaluator = Evaluator(POLE)
+    evaluator = Evaluator(partial(make, POLE))
     env = make(POLE)
     for i, played in enumerate(evaluator.play(BALANCE, seed=3, step=50, episodes=4)):
         state = env.reset(derived_seed(3, Stream.EVALUATION_RESET, 50, i))
@@ -139,7 +140,7 @@ def test_an_episode_side_by_side_equals_one_played_by_hand() -> None:
 
 def test_other_tasks_have_one_environment() -> None:
     """They may take much memory, or exist only once."""
-    evaluator = Evaluator(POINT)
+    evaluator = Evaluator(partial(make, POINT))
     evaluator.play(Actor(NETWORK, POLICIES[0]), seed=3, step=50, episodes=3)
     assert len(evaluator.environments) == 1
 
@@ -157,11 +158,11 @@ def test_results_depend_neither_on_earlier_tasks_nor_on_their_order() -> None:
 
 def test_an_evaluation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("td7.rollouts.evaluation.MAX_STEPS", 50)
-    evaluator = Evaluator(Task("toys:Endless-v0"))
+    evaluator = Evaluator(partial(make, Task("toys:Endless-v0")))
     message = "seed 3, evaluation at step 10, episode 0: the episode has not ended after 50 steps"
     with pytest.raises(RunError, match=f"{message}; give the task a time limit"):
         evaluator.play(lambda _: np.zeros(1), seed=3, step=10, episodes=1)
-    limited = Evaluator(Task("toys:Endless-v0", {"max_episode_steps": 70}))
+    limited = Evaluator(partial(make, Task("toys:Endless-v0", {"max_episode_steps": 70})))
     (played,) = limited.play(lambda _: np.zeros(1), seed=3, step=10, episodes=1)
     assert played.length == 70
 

@@ -22,7 +22,7 @@ from td7.cli.main import main
 from td7.errors import RunError, Stopped
 from td7.files import FileDigest, write
 
-SAVED, AGAIN = "all training before it is saved", "tries again"  # how such an error's line ends
+SAVED, AGAIN = "everything trained so far is saved", "tries again"  # how such an error's line ends
 
 
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])

@@ -230,7 +230,7 @@ def test_a_step_that_hangs_again_and_again_is_named(
     assert main(gate.command(run, seeds, checkpoints, **options)) == 1
     *replaced, error = capfd.readouterr().err.splitlines()
     hangs = [hang(f"{worker}-{i}", seeds) for i in range(3)]
-    saved = f"all training before it is saved, `td7 resume {run}` tries again"
+    saved = f"everything trained so far is saved, `td7 resume {run}` tries again"
     assert error in [f"td7: {h}; {saved}" for h in hangs]
     assert len(replaced) == (worker == "td7-worker")
     assert all(line in [f"{h}; a new worker replaces it" for h in hangs] for line in replaced)

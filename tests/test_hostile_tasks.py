@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import FailingCommand
 from folders import SMALL, words
 from hostile_tasks import RAISES, STEPS
 from point_tasks import NETWORK, episode, evaluation
@@ -60,6 +61,37 @@ def test_what_a_worker_cannot_pickle_arrives_as_a_line() -> None:
         pool.submit(episode(7, 2))
         with pytest.raises(EnvironmentFault, match=r"episode 2, step 3: .* UnpicklableError: x"):
             wait_for(pool)
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("where", ["init", "reset"])
+def test_a_task_that_fails_at_its_beginning_names_the_remedy(
+    where: str, workers: int, checkpoints: str, tmp_path: Path, failing_command: FailingCommand
+) -> None:
+    """The folder exists by now, and holds nothing but the config."""
+    run, spent = tmp_path / "run", tmp_path / "spent"
+    spent.touch()  # the first environment, which only describes the task, is made
+    options = words({"what": "ValueError", "where": where, "first": spent})
+    command = ["train", "--env", "hostile_tasks:Hostile-v0", "--env-kwargs", *options, "--quiet"]
+    command += ["--steps", "40", "--workers", str(workers), "--out", str(run)]
+    settings = words({**SMALL, "checkpoints": checkpoints})
+    message = failing_command(*command, "--set", *settings, status=1)
+    assert "ValueError" in message
+    assert f"`td7 resume {run}` tries again ({run / 'error.txt'} has its traceback)" in message
+
+
+@pytest.mark.parametrize("checkpoints", ["minimum", "none"])
+def test_an_interrupt_in_a_worker_is_the_tasks_own(
+    checkpoints: str, tmp_path: Path, failing_command: FailingCommand
+) -> None:
+    """No signal reaches a worker, and its traceback belongs to nobody."""
+    command = ["train", "--env", "hostile_tasks:Hostile-v0", "--env-kwargs", "what=interrupt"]
+    command += ["--steps", "40", "--workers", "2", "--out", str(tmp_path / "run"), "--quiet"]
+    settings = words({**SMALL, "checkpoints": checkpoints})
+    message = failing_command(*command, "--set", *settings, status=1)
+    assert message.startswith("seed")
+    assert "the environment raised KeyboardInterrupt; everything trained so far is saved" in message
 
 
 def wait_for(pool: Pool) -> None:

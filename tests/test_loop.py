@@ -377,7 +377,7 @@ def test_arguments_of_a_task_may_be_numpy_numbers(tmp_path: Path) -> None:
     assert run.config["task"]["kwargs"] == {"at": 9, "fault": "none"}
     for value, message in (
         ({"at": object()}, r"env_kwargs: at is <object .*>; allowed: what JSON can hold"),
-        (5, "--env-kwargs takes words, given 5"),
+        (5, "--env-kwargs takes text, given 5"),
     ):
         with pytest.raises(InputError, match=message):
             td7.train(**options, out=tmp_path / "none", env_kwargs=value)

@@ -172,7 +172,7 @@ def test_an_error_anywhere_loses_nothing(
         if outcome:
             assert newest_number(run) > before, place
             if isinstance(error, RunError):
-                assert f"all training before it is saved, `td7 resume {run}`" in str(error)
+                assert f"everything trained so far is saved, `td7 resume {run}`" in str(error)
     assert {place for place, seen in outcomes.items() if False in seen} <= CHANGES
     assert sum(True in seen for seen in outcomes.values()) >= 10
     td7.resume(run, quiet=True, steps=200)

@@ -274,7 +274,9 @@ def test_what_an_environment_raises_ends_the_run(tmp_path: Path, whole: td7.Run)
     cold.touch()
     with pytest.raises(RunError, match="motor is cold") as caught:
         train(path, env_kwargs={"fault": str(cold)})
-    assert f"all training before it is saved, `td7 resume {path}` tries again" in str(caught.value)
+    assert f"everything trained so far is saved, `td7 resume {path}` tries again" in str(
+        caught.value
+    )
     assert f"({path / 'error.txt'} has its traceback)" in str(caught.value)
     assert "snapshot" not in str(caught.value)
     cold.unlink()

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from td7.engine.replay import Replay
 from td7.errors import InputError, Stopped
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.evaluation import Evaluator
-from td7.rollouts.registration import describe
+from td7.rollouts.registration import describe, make
 from td7.runs.policies import kept_policies
 from td7.training.resolve import read_dataset
 from td7.types import RowLayout, Task
@@ -92,7 +93,7 @@ def test_a_run_equals_a_plain_loop(name: str, finished: dict[str, Path], fields:
     """Weights, moments, targets, priorities and the last evaluation of both seeds."""
     tensors = saved(finished[name])
     evaluations = td7.Run(finished[name]).evaluations
-    evaluator = Evaluator(Task(POINT))
+    evaluator = Evaluator(partial(make, Task(POINT)))
     for m, seed in enumerate((0, 1)):
         learner, replay = plain_loop(name, seed, fields)
         state = learner.state()

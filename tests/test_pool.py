@@ -24,7 +24,7 @@ from point_tasks import (
     fresh_results,
     play_fresh,
 )
-from td7.errors import InputError, RunError
+from td7.errors import EnvironmentFault, RunError
 from td7.processes import end_workers
 from td7.rollouts.episodes import AnyTask, EpisodeResult, EvaluationResult, Player, TaskResult
 from td7.rollouts.pool import Executor, InProcess, Pool, make_executor
@@ -176,7 +176,7 @@ def test_an_environment_that_cannot_be_made_is_one_line(
 ) -> None:
     executor = make_executor(Task("toys:Point-v0", {"wheels": 4}), NETWORK, workers)
     try:
-        with pytest.raises(InputError, match=r"^task 'toys:Point-v0' cannot be made with"):
+        with pytest.raises(EnvironmentFault, match=r"^task 'toys:Point-v0' cannot be made with"):
             collect(executor, [episode()])
     finally:
         executor.close()

@@ -1,5 +1,6 @@
 """`td7 report`: what it writes, what it refuses, how long it takes."""
 
+import json
 import shutil
 import time
 import tracemalloc
@@ -41,12 +42,20 @@ def _damaged_request(folder: Path) -> list[str]:
     return [str(run.parent)]
 
 
+def _linked_tables(folder: Path) -> list[str]:
+    run = write_run(folder / "run", pair(1))
+    (folder / "report").mkdir()
+    (folder / "report" / "tables").symlink_to(folder)
+    return [str(run), "--out", str(folder / "report"), "--no-figures"]
+
+
 BAD = {
     _gone: "does not exist",
     _empty: "holds no runs",
     _no_evaluations: "no run has an evaluation yet",
     _onto_a_file: "cannot write to",
     _damaged_request: "is damaged",
+    _linked_tables: "report/tables is a link, which td7 does not follow",
 }
 
 
@@ -168,3 +177,23 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
     collect([tmp_path / f"{row}" for row in range(10)])
     assert tracemalloc.get_traced_memory()[1] < 40e6  # bytes, of two hundred runs
     tracemalloc.stop()
+
+
+def test_a_report_replaces_links_and_removes_only_its_own_files(tmp_path: Path) -> None:
+    """A stranger's run may lie beside a report, in which files.json names files of the reader's."""
+    run, out, mine = write_run(tmp_path / "run", pair(1)), tmp_path / "report", tmp_path / "mine"
+    mine.write_text("mine")
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    for name in ("report.html", "report.md", "curves.csv", "files.json"):
+        (out / name).symlink_to(mine)
+    write(read_report([run]), out, with_figures=True)
+    assert mine.read_text() == "mine"
+    (out / "tables" / "old.csv").write_text("of an earlier report")
+    names = ["tables/old.csv", "notes.txt", "../mine", "tables/../../mine", 3, None]
+    for content in (json.dumps(names), "[" * 100_000):
+        (out / "files.json").write_text(content)
+        write(read_report([run]), out, with_figures=False)
+        assert not (out / "tables" / "old.csv").exists()
+        assert (out / "notes.txt").exists()
+        assert mine.exists()

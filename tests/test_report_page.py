@@ -13,6 +13,8 @@ from td7.report.html import page
 from td7.report.report import read_report
 from td7.report.videos import LARGEST_VIDEO
 
+MP4 = b"\0\0\0\x20ftypisom"  # how such a file begins
+
 
 def test_the_page_loads_nothing_from_elsewhere(report_folder: Path) -> None:
     page = (report_folder / "report.html").read_text()
@@ -39,29 +41,34 @@ def test_long_labels_are_wrapped(tmp_path: Path) -> None:
 
 
 def test_videos_are_embedded_in_the_page(tmp_path: Path) -> None:
-    """Those that are too large are noted instead."""
+    """Those that are too large, and other files, are noted instead."""
     run = write_run(tmp_path / "run", pair(1000))
-    (run / "policy.mp4").write_bytes(b"film")
-    (run / "policy.gif").write_bytes(b"GIF")
+    (run / "policy.mp4").write_bytes(MP4)
+    (run / "policy.gif").write_bytes(b"GIF89a")
     (run / ".film.tmp.mp4").write_bytes(b"being filmed")
-    (run / "large.mp4").write_bytes(bytes(LARGEST_VIDEO + 1))
+    (run / "large.mp4").write_bytes(MP4 + bytes(LARGEST_VIDEO + 1 - len(MP4)))
+    (run / "passwords.gif").write_bytes(b"root:secret")
+    (run / "folder.mp4").mkdir()
     report = read_report([tmp_path])
     made = page(report)
     assert re.findall(r'<(video|img) [^>]*src="(data:[^"]*)"', made) == [
-        ("img", f"data:image/gif;base64,{b64encode(b'GIF').decode()}"),
-        ("video", f"data:video/mp4;base64,{b64encode(b'film').decode()}"),
+        ("img", f"data:image/gif;base64,{b64encode(b'GIF89a').decode()}"),
+        ("video", f"data:video/mp4;base64,{b64encode(MP4).decode()}"),
     ]
     note = "large.mp4 is not on the page: 4,000,001 bytes, the limit is 4,000,000"
     assert f"online: TD7 on Ant-v4: {note}" in report.notes
+    for name in ("passwords.gif", "folder.mp4"):
+        note = f"online: TD7 on Ant-v4: {name} is not on the page: it is not a video"
+        assert note in report.notes
 
 
 def test_the_videos_of_a_page_have_a_limit_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("td7.report.videos.ALL_VIDEOS", 5)
+    monkeypatch.setattr("td7.report.videos.ALL_VIDEOS", len(MP4) + 1)
     for name in ("a", "b"):
         run = write_run(tmp_path / name, pair(1000), variant=f"design/{name}")
-        (run / "policy.mp4").write_bytes(b"1234")
+        (run / "policy.mp4").write_bytes(MP4)
     report = read_report([tmp_path])
     assert [len(result.videos) for result in report.results] == [1, 0]
     assert any("design: b on Ant-v4: policy.mp4 is not on the page" in n for n in report.notes)

@@ -15,8 +15,9 @@ from commands import ENV, TINY, FailingCommand, all_files
 from folders import SMALL, words
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.files import FolderLock, write
+from td7.files import FolderLock, write, write_sealed
 from td7.runs.folder import create_folder
+from td7.runs.record import changes_since_finish
 
 # -- one writer ------------------------------------------------------------------------------------
 
@@ -95,12 +96,22 @@ def test_a_task_may_change_the_working_folder(
     elsewhere.mkdir()
     task = ["--env", "toys:Wanderer-v0", "--env-kwargs", f"to={elsewhere}"]
     settings = words({**SMALL, "checkpoints": checkpoints})
-    options = ["--steps", "60", "--snapshot-every", "1e-4", "--out", "run", "--set", *settings]
+    options = ["--steps", "60", "--evaluate-every", "20", "--keep-policies", "20"]
+    options += ["--snapshot-every", "1e-4", "--out", "run", "--set", *settings]
     assert main(["train", *task, *options]) == 0
     assert "\nall files       run\n" in capsys.readouterr().out
-    os.chdir(working_folder)
     assert main(["resume", "run", "--steps", "80", "--quiet"]) == 0
-    assert (working_folder / "run" / "learning_curve.png").exists()
+    record = ["dataset", "record", "--run", "run", "--rows", "30"]
+    for command in (
+        ["evaluate", "run"],
+        ["evaluate", "run", "--episodes", "1", "--video", "film.gif"],
+        [*record, "--kind", "medium-expert", "--out", "data.hdf5"],
+        ["train", "td3+bc", "--dataset", "data.hdf5", *task, *TINY, "--out", "offline"],
+    ):
+        assert main(command) == 0
+    assert Path.cwd() == working_folder
+    names = ("run/learning_curve.png", "film.gif", "data.hdf5", "offline/finished.json")
+    assert [name for name in names if not Path(name).exists()] == []
     assert all_files(elsewhere) == {}
 
 
@@ -221,6 +232,21 @@ def test_a_file_that_was_changed_after_the_end_is_named(
         assert f"{name} was changed after the run had ended\n" in capsys.readouterr().err
 
 
+def test_a_file_that_was_removed_after_the_end_is_named(
+    run_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_copy / "metrics.csv").unlink()
+    assert main(["evaluate", str(run_copy), "--episodes", "1"]) == 0
+    assert capsys.readouterr().err == f"{run_copy}: metrics.csv is missing\n"
+
+
+def test_a_finish_names_no_other_files(run_copy: Path) -> None:
+    """Reading /dev/zero would never end."""
+    files = {"../../../../../../dev/zero": {"sha256": "", "bytes": 0}}
+    write_sealed(run_copy / "finished.json", {"steps": 30, "files": files})
+    assert changes_since_finish(run_copy) == []
+
+
 def test_a_run_that_ended_before_there_were_checksums_is_read(
     run_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,3 +264,64 @@ def test_a_finish_that_was_changed_is_refused(
     assert failing_command("resume", run_copy) == (
         f"{file} is damaged: it does not have the SHA-256 that it states"
     )
+
+
+@pytest.mark.parametrize("name", ["versions", "hardware"])
+@pytest.mark.parametrize("value", [None, [], "x", 3])
+def test_facts_of_another_type_are_refused(
+    name: str, value: object, run_copy: Path, failing_command: FailingCommand
+) -> None:
+    file = run_copy / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    message = failing_command("report", run_copy, "--out", run_copy / "report")
+    assert f"{file} is damaged: {name} must be an object, given {value!r}" in message
+
+
+@pytest.mark.parametrize("name", ["steps", "threads", "processes"])
+def test_numbers_that_no_machine_has_are_refused(
+    name: str, run_copy: Path, failing_command: FailingCommand
+) -> None:
+    file = run_copy / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: 10**30}))
+    message = failing_command("resume", run_copy)
+    assert f"{name}=1000000000000000000000000000000 must be at most 1" in message
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+SPOILT = [
+    "0,abc,1,2,3",
+    "0",
+    ",,,,",
+    "0,15,9,1.0",
+    "0,1,2,3,4,5,6,7,8",
+    "\0\0\0",
+    '"0,1',
+    "0,15,9,fast,20",
+    "7,15,0,1.0,20",  # of a seed that the run does not have
+    "\u0663,15,0,1.0,20",  # a digit, though not of those in our tables
+    f"0,{'9' * 5_000},0,1.0,20",
+]
+
+
+@pytest.mark.parametrize("row", SPOILT)
+def test_spoilt_rows_are_left_out_when_a_run_is_resumed(row: str, run_copy: Path) -> None:
+    file = run_copy / "evaluations.csv"
+    before = td7.Run(run_copy).evaluations
+    with file.open("a") as rows:
+        rows.write(f"{row}\n")
+    after = td7.resume(run_copy, quiet=True).evaluations
+    assert after.equals(before)
+
+
+def test_a_row_that_is_spoilt_while_a_run_trains_is_named(
+    run_copy: Path, failing_command: FailingCommand
+) -> None:
+    def spoil(table: str, rows: object) -> None:
+        with (run_copy / "evaluations.csv").open("a") as file:
+            file.write("0,abc\n")
+
+    with pytest.raises(InputError, match=r"evaluations.csv is damaged: it has the row '0,abc'"):
+        td7.resume(run_copy, steps=60, quiet=True, listener=spoil)
+    assert main(["resume", str(run_copy), "--quiet"]) == 0
+    assert td7.Run(run_copy).evaluations["step"].max() == 60

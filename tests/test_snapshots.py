@@ -525,7 +525,9 @@ def test_a_full_disk_under_a_table_too(
 ) -> None:
     run = train(tmp_path / "run", 60).path
     monkeypatch.setattr("td7.runs.folder.Table.append", full_disk)
-    with pytest.raises(RunError, match="No space left on device; all training before it is saved"):
+    with pytest.raises(
+        RunError, match="No space left on device; everything trained so far is saved"
+    ):
         td7.resume(run, steps=80, quiet=True)
     monkeypatch.undo()
     td7.resume(run, quiet=True)

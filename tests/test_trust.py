@@ -87,7 +87,7 @@ def test_a_strangers_module_is_not_imported(
     for command in commands(strangers_run, tmp_path / "a.hdf5"):
         assert main(command) == 2
         message = capfd.readouterr().err.splitlines()[-1]
-        assert message == f"td7: {strangers_run} has no signature of yours and {remedy}"
+        assert message == f"td7: {strangers_run} is not signed with your key and {remedy}"
     assert "stranger" not in sys.modules
     assert all_files(strangers_run) == before
 
@@ -127,7 +127,7 @@ def test_the_signature_of_a_run_does_not_cover_a_policy_of_another_task(run_copy
 def test_text_for_a_strangers_task_needs_trust(value: object, run_copy: Path) -> None:
     name_task(run_copy, {"id": "toys:Configurable-v0", "kwargs": {"file": value, "n": 3}})
     for command in (td7.evaluate, td7.resume):
-        with pytest.raises(InputError, match=r"gives its task the text file=.*: add --trust"):
+        with pytest.raises(InputError, match=r"passes its task the text file=.*: add --trust"):
             command(run_copy)
     assert len(td7.evaluate(run_copy, trust=True)) == 20
 
@@ -204,7 +204,11 @@ def test_load_report_and_export_import_nothing(strangers_run: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("task", "kwargs", "message"),
     [
-        ("stranger:Strange-v0", {}, "whose module is imported only for --env stranger:Strange-v0"),
+        (
+            "stranger:Strange-v0",
+            {},
+            "its module is imported only if you give --env stranger:Strange-v0",
+        ),
         ("toys:Configurable-v0", {"file": "/etc/hostname"}, "the text file='/etc/hostname'"),
     ],
 )

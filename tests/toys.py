@@ -188,18 +188,22 @@ class Hanging(Point):
 gymnasium.register("Hanging-v0", entry_point="toys:Hanging", max_episode_steps=20)
 
 
-class Wanderer(Point):
-    """The point, which changes the working folder of its process whenever it begins."""
+class Wanderer(Drawn):
+    """The point, which changes its process's working folder when it is made, begins and ends."""
 
-    def __init__(self, to: str) -> None:
-        super().__init__()
+    def __init__(self, to: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
         self._to = to
+        os.chdir(self._to)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         os.chdir(self._to)
         return super().reset(seed=seed, options=options)
+
+    def close(self) -> None:
+        os.chdir(self._to)
 
 
 gymnasium.register("Wanderer-v0", entry_point="toys:Wanderer", max_episode_steps=20)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
+from td7.files import working_folder_kept
 from td7.option_values import parse_seeds
-from td7.options import TrainOptions, document_options
+from td7.options import MOST_EPISODES, TrainOptions, document_options
 from td7.processes import stop_script_import
 from td7.rollouts.evaluation import Evaluator
+from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.listeners import Listener
 from td7.runs.record import RunRecord, changes_since_finish, run_and_step
@@ -144,7 +147,7 @@ def evaluate(
     `say` receives a message about it, and about files that were changed since the run ended.
     `trust` is as in `resume`.
     """
-    episodes = parse_number("episodes", episodes, int, at_least=1)
+    episodes = parse_number("episodes", episodes, int, at_least=1, at_most=MOST_EPISODES)
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
     seeds = run_record.seeds if seed is None else parse_seeds([seed])
@@ -158,11 +161,13 @@ def evaluate(
         for change in changes_since_finish(run):
             say(f"{run}: {change}")
     if video:
-        record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
+        with working_folder_kept():
+            film = Path(video)
+            record(loaded[seeds[0]], film, seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
     for s, policy in loaded.items():
-        with closing(Evaluator(policy.spec.task)) as evaluator:
-            results = evaluator.play(policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
+        with working_folder_kept(), closing(Evaluator(partial(make, policy.spec.task))) as player:
+            results = player.play(policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
     task_id = loaded[seeds[0]].spec.task.id

@@ -77,7 +77,7 @@ def as_words(option: str, value: Any) -> list[str]:
     """Return the words of an option that takes one or several."""
     words = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(word, str) for word in words):
-        raise InputError(f"{option} takes words, given {value!r}")
+        raise InputError(f"{option} takes text, given {value!r}")
     return words
 
 

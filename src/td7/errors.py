@@ -1,5 +1,6 @@
 """Errors with one-line messages: a user's mistake, or a fault while running."""
 
+import re
 import signal
 import sys
 import sysconfig
@@ -55,6 +56,8 @@ class Stopped(KeyboardInterrupt):
 class ControlFlow(BaseException):
     """Ends work without anybody's fault; handlers of faults, even of user's code, let it pass."""
 
+
+_NO_MEMORY = "out of memory|allocate memory"  # PyTorch's errors on a GPU and on a CPU
 
 NOT_FAULTS = (KeyboardInterrupt, ControlFlow)  # the rest of BaseException is
 
@@ -120,6 +123,17 @@ def describe_raised(error: BaseException, place: str = "") -> str:
     """Describe on one line what was raised: type, place, message."""
     name, message = type(error).__name__, one_line(error)
     return name + place + ("" if message == name else f": {message}")
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Return a message with advice if memory was too short, else None."""
+    is_pytorchs = isinstance(error, RuntimeError) and re.search(_NO_MEMORY, str(error))
+    if not (is_pytorchs or isinstance(error, MemoryError)):
+        return None
+    advice = "try fewer seeds at once, smaller networks or a smaller replay"
+    if "CUDA" in str(error):
+        advice += ", or --replay-device cpu to keep the replay in the host's memory"
+    return f"out of memory ({one_line(error, 120)}); {advice}"
 
 
 def say(text: str, file: IO[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import os
 import reprlib
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from errno import ENAMETOOLONG
 from io import FileIO
 from pathlib import Path
@@ -96,6 +96,14 @@ def make_folder(path: Path) -> None:
         if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
             raise OSError(ENAMETOOLONG, os.strerror(ENAMETOOLONG))
         path.mkdir(parents=True, exist_ok=True)
+
+
+def working_folder_kept() -> AbstractContextManager[None]:
+    """A block that calls a task's code, which may change the working folder: it is as before after.
+
+    Within, only absolute paths mean what the user meant.
+    """
+    return chdir(".")
 
 
 def check_writable(path: Path) -> None:
@@ -224,10 +232,15 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return data
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """Like `read_json` of an object, whose SHA-256 must be right if it states one."""
+def read_sealed(path: Path, newest: str = "") -> dict[str, Any]:
+    """Like `read_json` of an object, whose SHA-256 must be right if it states one.
+
+    Objects from before there were seals state none; one with the field `newest` is not from then.
+    """
     data: dict[str, Any] = read_json(path)
     stated = data.pop(SEAL, None)
+    if stated is None and newest in data:
+        raise InputError(f"{path} is damaged: it has no {SEAL!r}")
     if stated not in (None, _digest(data)):
         raise InputError(f"{path} is damaged: it does not have the SHA-256 that it states")
     return data
@@ -253,5 +266,15 @@ def check_no_links(folder: Path) -> None:
             if stat.S_ISDIR(mode):
                 folders.append(path)
             elif not stat.S_ISREG(mode):
-                kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
-                raise InputError(f"{path} is {kind}, which td7 does not follow, read or replace")
+                raise _special_file(path, mode)
+
+
+def check_no_link(path: Path) -> None:
+    """Likewise for a path itself, if there is such a file."""
+    if path.is_symlink():
+        raise _special_file(path, path.lstat().st_mode)
+
+
+def _special_file(path: Path, mode: int) -> InputError:
+    kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+    return InputError(f"{path} is {kind}, which td7 does not follow, read or replace")

@@ -66,8 +66,8 @@ def parse_env_kwargs(value: Any) -> dict[str, Any]:
             kwargs[name] = _from_json(name, text)
     if "render_mode" in kwargs:
         raise InputError(
-            "env_kwargs: training draws nothing, so it takes no render_mode; "
-            "`td7 evaluate RUN --video FILE` makes a film"
+            "env_kwargs: remove render_mode, as training draws nothing; "
+            "`td7 evaluate RUN --video FILE` records a video"
         )
     return kwargs
 

@@ -19,6 +19,7 @@ from td7.types import Task
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("local", "ray")
 MOST_STEPS = 10**12  # more are probably a typing error
+MOST_EPISODES = 10**6  # per evaluation, likewise
 
 Options = TypeVar("Options")
 
@@ -67,7 +68,7 @@ class TrainOptions:
         5_000, "steps (or updates) between evaluations", group="Evaluation", at_least=1
     )
     evaluation_episodes: int = setting(
-        10, "episodes per evaluation", group="Evaluation", at_least=1
+        10, "episodes per evaluation", group="Evaluation", at_least=1, at_most=MOST_EPISODES
     )
     metrics_every: int = setting(
         1_000, "updates between rows of metrics.csv", group="Output", at_least=1
@@ -106,8 +107,8 @@ class TrainOptions:
     )
     step_timeout: float = setting(
         600.0,
-        "seconds that an environment's step may take in a worker, which is then replaced, once per "
-        "episode; otherwise the run is saved and ends. 0: no limit, and never one with --workers 0",
+        "seconds that one environment step may take in a worker, which is then replaced, once per "
+        "episode; after that, the run is saved and ends (0: no limit; no effect with --workers 0)",
         group="Hardware",
         at_least=0,
     )

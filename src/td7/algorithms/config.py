@@ -7,6 +7,8 @@ from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import check_fields, setting
 from td7.types import Task
 
+LARGEST_BATCH = 1_000_000  # far beyond any in use; a larger one is probably a typing error
+
 
 def new_default(base: type["LearnerConfig"], name: str, default: Any, before: Any = None) -> Any:
     """The field `name` of a base config, with another default; `before` as in `setting`."""
@@ -19,7 +21,9 @@ class LearnerConfig:
     """The hyperparameters of every algorithm, online or offline."""
 
     discount: float = setting(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
-    batch_size: int = setting(256, "transitions per update", group="Common", at_least=1)
+    batch_size: int = setting(
+        256, "transitions per update", group="Common", at_least=1, at_most=LARGEST_BATCH
+    )
     learning_rate: float = setting(
         3e-4, "Adam's learning rate, for every network", group="Optimiser", above=0
     )

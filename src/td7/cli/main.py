@@ -19,7 +19,7 @@ from td7.cli import bench, dataset, evaluate, export, report, resume, study, tra
 from td7.cli import list as listing
 from td7.cli.console import failed, flushed, prepare_outputs
 from td7.cli.parser import Parser
-from td7.errors import InputError, RunError, UnknownTask, one_line, unknown
+from td7.errors import InputError, RunError, UnknownTask, out_of_memory, unknown
 
 
 class Command(Protocol):
@@ -73,7 +73,6 @@ def _status(words: Sequence[str]) -> int:
 
 # Errors of files that the user named, where a command did not explain them better.
 _FAULTS_OF_NAMES = (ENAMETOOLONG, ELOOP, ENOTDIR, EISDIR, ENOENT, EACCES, EPERM)
-_NO_MEMORY = "out of memory|allocate memory"  # PyTorch's errors on a GPU and on a CPU
 
 
 def _machine_fault(error: Exception) -> int:
@@ -84,12 +83,10 @@ def _machine_fault(error: Exception) -> int:
         name = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or error
         return failed(f"{name}{reason}", 2 if error.errno in _FAULTS_OF_NAMES else 1)
-    if isinstance(error, RuntimeError) and not re.search(_NO_MEMORY, str(error)):
+    problem = out_of_memory(error)
+    if problem is None:
         raise error
-    advice = "try fewer seeds at once, smaller networks or a smaller replay"
-    if "CUDA" in str(error):
-        advice += ", or --replay-device cpu to keep the replay in the host's memory"
-    return failed(f"out of memory ({one_line(error)[:120]}); {advice}", 1)
+    return failed(problem, 1)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -120,14 +117,14 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse what no option means: empty words, and what no text contains."""
+    """Refuse arguments that no option can mean: empty ones, and those that are not text."""
     for before, word in pairwise(("td7", *words)):
         if not word:
-            raise InputError(f"there is an empty word after {before}")
+            raise InputError(f"an empty argument follows {before}")
         if re.fullmatch("--[^=]+=(--)?", word):  # argparse would take -- for no value
-            raise InputError(f"{word} gives no value")
+            raise InputError(f"{word} has no value")
         if "\0" in word or not _is_unicode(word):
-            raise InputError(f"there is a character that no text has in {word!r}")
+            raise InputError(f"{word!r} contains a character that is not valid text")
 
 
 def _is_unicode(word: str) -> bool:

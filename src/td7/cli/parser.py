@@ -87,8 +87,8 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="make and import what the run names even though another user made it: you know its "
-        "author",
+        help="make and import what the run folder names although another user made it: only if you "
+        "trust its author",
     )
 
 

@@ -86,10 +86,8 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     from td7.rollouts.registration import can_draw
     from td7.runs.record import RunRecord
 
-    here = Path.cwd()  # the task may change it
-
     def shown(path: Path) -> Path:
-        return path.relative_to(here) if path.is_relative_to(here) else path
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
     try:
         run = train()

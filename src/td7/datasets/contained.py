@@ -78,7 +78,7 @@ def check_memory(where: str, fields: list[h5py.Dataset]) -> None:
     free = free_bytes()
     if free is not None and needed > free:
         raise InputError(
-            f"{where} takes {needed / 1e9:.1f} GB of memory, of which {free / 1e9:.1f} GB are free"
+            f"{where} needs {needed / 1e9:.1f} GB of memory, but only {free / 1e9:.1f} GB are free"
         )
 
 
@@ -106,7 +106,7 @@ def check_strings(path: Path, where: str) -> None:
 
 def _check_storage(what: str, field: h5py.Dataset) -> None:
     if field.external:
-        raise InputError(f"{what} has its bytes in other files; allowed: data in the file itself")
+        raise InputError(f"{what} is stored in other files; allowed: data in the file itself")
     if field.is_virtual:
         raise InputError(f"{what} is a virtual dataset; allowed: data in the file itself")
     settings = field.id.get_create_plist()

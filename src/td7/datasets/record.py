@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pandas as pd
 from td7.configs import parse_number
 from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError, one_line, unknown
-from td7.files import check_writable
+from td7.files import check_writable, working_folder_kept
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.rollouts.pool import Executor, make_executor
@@ -146,7 +147,7 @@ class Recorder:
 
         A policy that is still the untrained one, or no better, is chosen only if all others are.
         """
-        folders = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdigit()}
+        folders = {int(p.name): p for p in (self.run / "policies").glob("*") if p.name.isdecimal()}
         returns = self._table("evaluations.csv").groupby("step")["return"].mean()
         steps = sorted(step for step in folders if step in returns.index)
         if not steps:
@@ -179,7 +180,7 @@ class Recorder:
         ends: list[int] = []
         cuts: list[int] = []
         total, number = 0, first_episode
-        try:
+        with working_folder_kept(), closing(executor):
             while total < rows:
                 batch = range(number, number + max(1, self._workers))
                 tasks = [
@@ -195,8 +196,6 @@ class Recorder:
                         (ends if is_whole else cuts).append(total - 1)
                 number = batch[-1] + 1
                 self._report(self._recorded + total, self.rows)
-        finally:
-            executor.close()
         self._recorded += total
         return Recording(np.concatenate(parts), tuple(ends), tuple(cuts))
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from td7.files import temporary_file
 from td7.report.bars import MOST_BARS, drops_figure, loss_bars, speed_bars
 from td7.report.curves import (
     curves,
@@ -36,7 +37,7 @@ def figures(
     """(name, figure), one after the other."""
     import matplotlib as mpl
 
-    # A dollar sign in a label is no mathematics, which could be wrong and raise.
+    # Otherwise matplotlib takes dollar signs in labels for formulas, and raises if they are wrong.
     with mpl.rc_context({"text.parse_math": False}):
         yield from _figures(studies, tables)
 
@@ -93,5 +94,7 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     with mpl.rc_context({"svg.hashsalt": "td7", "svg.fonttype": "none", "pdf.fonttype": 42}):
         for path in paths:
             no_date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-            figure.savefig(path, dpi=160, metadata=no_date[path.suffix[1:]])
+            kind = path.suffix[1:]
+            with temporary_file(path) as temporary:
+                figure.savefig(temporary, format=kind, dpi=160, metadata=no_date[kind])
     return paths

@@ -87,8 +87,8 @@ def _hyperparameters(result: Result) -> Mapping[str, Any]:
 
 
 def _measurement(result: Result) -> dict[str, Any]:
-    config = result.record.data
-    recorded = {**config, **(config.get("versions") or {}), "tf32": uses_tf32(config)}
+    record = result.record
+    recorded = {**record.data, **record.versions, "tf32": uses_tf32(record.data)}
     return {name: recorded[name] for name in MEASUREMENT if name in recorded}
 
 

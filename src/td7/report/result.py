@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,9 +171,7 @@ def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def machine_name(record: RunRecord) -> str:
-    hardware = record.data.get("hardware")
-    if not isinstance(hardware, Mapping):
-        return "unknown"
+    hardware = record.hardware
     parts = [str(hardware["gpu"])] if hardware.get("gpu") else []
     if hardware.get("cores"):
         parts.append(f"{hardware['cores']} cores")

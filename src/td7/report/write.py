@@ -2,10 +2,11 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
-from td7.files import make_folder, write_json
+from td7.errors import InputError
+from td7.files import check_no_link, make_folder, read_json, write_json
+from td7.files import write as write_file
 from td7.report.figures import figures, save
 from td7.report.formats import as_csv, as_latex, as_markdown, csv_cell
 from td7.report.html import page
@@ -21,6 +22,7 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
     """
     folders = [out / "tables", *([out / "figures"] if with_figures else [])]
     for folder in folders:
+        check_no_link(folder)
         make_folder(folder)
     before = _earlier_files(out)
     texts = {
@@ -35,7 +37,7 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
             out / "tables" / f"{table.name}.tex": as_latex(table),
         }
     for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text.encode())
     written = list(texts)
     if with_figures:
         for name, figure in figures(report.studies, report.tables):
@@ -47,13 +49,13 @@ def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]
 
 
 def _earlier_files(out: Path) -> list[Path]:
-    """The files of an earlier report, if they are inside the folder."""
+    """The tables and figures of an earlier report; files.json may name other files as well."""
     try:
-        names = json.loads((out / "files.json").read_text())
-        paths = [(out / name) for name in names]
-    except (OSError, ValueError, TypeError):
+        names = set(map(str, read_json(out / "files.json", list)))
+    except (InputError, FileNotFoundError):
         return []
-    return [path for path in paths if out.resolve() in path.resolve().parents]
+    files = [file for folder in ("tables", "figures") for file in (out / folder).glob("*")]
+    return [file for file in files if str(file.relative_to(out)) in names]
 
 
 def _curves_csv(report: Report) -> str:

@@ -6,6 +6,7 @@ often.
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.environment import Environment
 from td7.rollouts.evaluation import Evaluator, first_steps
-from td7.rollouts.registration import make
+from td7.rollouts.registration import make_again
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
 
@@ -78,14 +79,14 @@ class Player:
         if isinstance(task, EvaluationTask):
             return self._evaluate(task, begin)
         if self._environment is None:
-            self._environment = make(self._task)
+            self._environment = make_again(self._task)
         episode = play(self._environment, self._network, task)
         return EpisodeResult(task, episode, time.perf_counter() - begin)
 
     def _evaluate(self, task: EvaluationTask, begin: float) -> EvaluationResult:
         """Evaluate and, at step 0, check that an episode is the same before and after others."""
         if self._evaluator is None:
-            self._evaluator = Evaluator(self._task)
+            self._evaluator = Evaluator(partial(make_again, self._task))
         actor = Actor(self._network, task.policy)
         is_first, seed = task.step == 0, derived_seed(task.seed, Stream.EVALUATION_RESET, 0, 0)
         environment, first = self._evaluator.environments[0], f"{task}, episode 0"

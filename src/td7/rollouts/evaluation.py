@@ -6,9 +6,9 @@ import numpy as np
 
 from td7.errors import EnvironmentFault
 from td7.rollouts.environment import Environment
-from td7.rollouts.registration import is_mujoco, make
+from td7.rollouts.registration import is_mujoco
 from td7.seeding import Stream, derived_seed
-from td7.types import AnyFloat, EvaluationEpisode, Task
+from td7.types import AnyFloat, EvaluationEpisode
 
 MAX_STEPS = 100_000  # per evaluation episode of a task without a time limit
 COMPARED_STEPS = 25  # per episode, to see whether it is reproducible
@@ -40,9 +40,10 @@ class Evaluator:
     side, in environments that take little memory. Other tasks have one environment.
     """
 
-    def __init__(self, task: Task, *, render: bool = False) -> None:
-        self._task, self._render = task, render
-        self.environments = [make(task, render=render)]
+    def __init__(self, make: Callable[[], Environment]) -> None:
+        """`make` makes a new environment of the task."""
+        self._make = make
+        self.environments = [make()]
         self._lanes = LANES if is_mujoco(self.environments[0]) else 1
 
     def play(
@@ -59,7 +60,7 @@ class Evaluator:
         for first in range(0, episodes, self._lanes):
             numbers = range(first, min(first + self._lanes, episodes))
             while len(self.environments) < len(numbers):
-                self.environments.append(make(self._task, render=self._render))
+                self.environments.append(self._make())
             lanes = [
                 _Lane(environment, seed, step, number)
                 for environment, number in zip(self.environments, numbers, strict=False)

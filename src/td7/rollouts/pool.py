@@ -16,7 +16,7 @@ from td7.processes import Script, Worker, end_workers, start_workers, worker_dea
 from td7.rollouts.environment import Environment
 from td7.rollouts.episodes import AnyTask, EpisodeTask, EvaluationTask, Player, TaskResult
 from td7.rollouts.registration import register_in_worker
-from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer
+from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer, interrupt_fault
 from td7.types import Task
 
 
@@ -227,6 +227,8 @@ def _run_tasks(
                 answer: TaskResult | Exception = player.run(request)
             except (RunError, InputError) as error:
                 answer = error
+            except KeyboardInterrupt:  # no signal reaches this process
+                answer = interrupt_fault(str(request))
             connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         player.close()

@@ -8,6 +8,7 @@ import sys
 import warnings
 from contextlib import suppress
 from ctypes.util import find_library
+from traceback import format_exception
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from td7.errors import (
     NOT_FAULTS,
+    EnvironmentFault,
     InputError,
     UnknownTask,
     describe_error,
@@ -22,6 +24,7 @@ from td7.errors import (
     one_line,
     unknown,
 )
+from td7.files import working_folder_kept
 from td7.processes import Script, StopScriptImport, script_import
 from td7.rollouts.environment import Environment, ForeignCode
 from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
@@ -48,6 +51,16 @@ def make(task: Task, *, render: bool = False) -> Environment:
         if isinstance(error, (InputError, *NOT_FAULTS)):
             raise
         raise InputError(f"task {task.id!r} cannot be used: {_describe(error)}") from error
+
+
+def make_again(task: Task) -> Environment:
+    """Return a new environment of a task that could be made before, so that an error is a fault."""
+    try:
+        return make(task)
+    except UnknownTask:  # a command's first environment: the user can help it
+        raise
+    except InputError as error:
+        raise EnvironmentFault(str(error), "".join(format_exception(error))) from error
 
 
 def _make_with_gymnasium(
@@ -88,9 +101,10 @@ def _draw_without_screen() -> None:
 
 def can_draw(task: Task) -> bool:
     """Whether the task can render frames."""
-    environment = make(task)
-    environment.close()
-    return _draws(environment.env)
+    with working_folder_kept():
+        environment = make(task)
+        environment.close()
+        return _draws(environment.env)
 
 
 def _draws(env: gymnasium.Env[Any, Any]) -> bool:
@@ -99,9 +113,10 @@ def _draws(env: gymnasium.Env[Any, Any]) -> bool:
 
 def describe(task: Task) -> TaskSpec:
     """Return what a learner needs to know about a task."""
-    environment = make(task)
-    environment.close()
-    return environment.spec
+    with working_folder_kept():
+        environment = make(task)
+        environment.close()
+        return environment.spec
 
 
 def mujoco_tasks() -> list[str]:

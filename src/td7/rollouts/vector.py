@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.errors import InputError, RunError
+from td7.errors import EnvironmentFault, InputError, RunError
 from td7.processes import Script, Worker, available_cores, end_workers, start_workers, worker_death
 from td7.rollouts.environment import Environment
-from td7.rollouts.registration import make, register_in_worker
-from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer
+from td7.rollouts.registration import make_again, register_in_worker
+from td7.rollouts.watch import Abandonable, AbandonTask, Place, StepTimer, interrupt_fault
 from td7.seeding import Stream, derived_seed, generator
 from td7.types import Float32, RowLayout, Task, TaskSpec
 
@@ -68,7 +68,7 @@ class MemberEnvironment:
 
     def __init__(self, task: Task, seed: int, current: EpisodeState) -> None:
         self._seed = seed
-        self._environment = make(task)
+        self._environment = make_again(task)
         spec = self._environment.spec
         self._layout = RowLayout(spec.state_dim, spec.action_dim)
         self._begin(current.episode, current.random_steps)
@@ -326,7 +326,7 @@ class ParallelVectorEnvironment(VectorEnvironment):
         """Raise if a time step under way cannot end, or was abandoned a while ago."""
         for worker, timer in zip(self._workers, self._timers, strict=True):
             if not worker.process.is_alive():
-                raise worker_death(worker, "busy with a time step")
+                raise self._death(worker)
             if timer.is_overdue():
                 raise timer.fault(worker.name)
         if time.monotonic() > self._give_up_at:
@@ -336,7 +336,11 @@ class ParallelVectorEnvironment(VectorEnvironment):
         try:
             return what(worker)
         except (EOFError, OSError):
-            raise worker_death(worker, "busy with a time step") from None
+            raise self._death(worker) from None
+
+    def _death(self, worker: Worker) -> EnvironmentFault:
+        place = self._timers[self._workers.index(worker)].place
+        return worker_death(worker, f"busy with {place if place.position else 'a time step'}")
 
     def abandon(self) -> None:
         self._give_up_at = time.monotonic() + ABANDON_SECONDS
@@ -405,6 +409,8 @@ def _serve_members(
                 environments.execute(command)
             except (RunError, InputError) as error:
                 fault = error
+            except KeyboardInterrupt:  # no signal reaches this process
+                fault = interrupt_fault(f"seeds {', '.join(map(str, seeds))}")
             mailbox.reply(fault)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         if environments is not None:

@@ -64,6 +64,11 @@ class StepTimer:
         )
 
 
+def interrupt_fault(what: str) -> EnvironmentFault:
+    """Return the error for a KeyboardInterrupt that only the environment can have raised."""
+    return EnvironmentFault(f"{what}: the environment raised KeyboardInterrupt")
+
+
 class AbandonTask(ControlFlow):
     """Ends a task from within a signal handler; no environment's `except Exception` stops it."""
 
@@ -93,7 +98,7 @@ class Abandonable:
             self._is_running = False
 
     def abandon(self) -> None:
-        """Give up the work, and whatever `run` is given from now on."""
+        """Give up the work, and all that `run` is called with from now on."""
         self._is_abandoned = True
         if self._is_running:
             raise AbandonTask

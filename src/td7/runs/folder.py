@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from td7.errors import InputError, RunError
+from td7.errors import InputError, RunError, one_line
 from td7.files import (
     FolderLock,
     as_json,
@@ -29,6 +30,7 @@ EPISODES = ("seed", "step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 ERROR = "error.txt"
 
+Key = tuple[int, int, int]  # a row's first three columns, which are its own
 Keep = Callable[[int, int, int], bool]  # whether to keep a row with these first three columns
 TableListener = Callable[[Sequence[str], Sequence[Sequence[object]]], None]  # columns, new rows
 
@@ -72,11 +74,11 @@ class Table:
         columns = tuple(header.split(","))
         missing = self.columns[len(columns) :]  # newer than the file; empty in its rows
         for line in lines if (*columns, *missing) == self.columns else ():
-            words = line.split(",")
-            # A row that a crash cut short or damaged is newer than the snapshot.
-            is_whole = len(words) == len(columns) and all(w.isdecimal() for w in words[:3])
-            if is_whole and keep(*map(int, words[:3])):
-                self.counts[int(words[0])] += 1
+            # A row that a crash cut short or damaged is newer than the snapshot, and so is one of
+            # a seed of which the snapshot counts none.
+            key = _key(line, len(columns))
+            if key is not None and key[0] in counts and keep(*key):
+                self.counts[key[0]] += 1
                 kept.append(line + "," * len(missing))
         if any(self.counts[seed] != count for seed, count in counts.items()):
             raise InputError(f"{self.path} does not hold the rows that its snapshot counts")
@@ -84,15 +86,24 @@ class Table:
 
     def gather(self, files: Sequence[Path]) -> None:
         """Replace the rows by those of `files`, which have the same columns."""
-        lines = [line for file in files for line in file.read_text().splitlines()[1:]]
-        self.counts = Counter(int(line.partition(",")[0]) for line in lines)
-        self._rewrite([",".join(self.columns), *lines])
+        rows = [row for file in files for row in self._rows(file)]
+        self.counts = Counter(seed for (seed, _, _), _ in rows)
+        self._rewrite([",".join(self.columns), *(line for _, line in rows)])
 
     def sort(self) -> None:
         """Sort rows by their first three columns, so that the file does not depend on timing."""
-        header, *lines = self.path.read_text().splitlines()
-        lines.sort(key=lambda line: [int(number) for number in line.split(",", 3)[:3]])
-        self._rewrite([header, *lines])
+        rows = sorted(self._rows(self.path), key=lambda row: row[0])
+        self._rewrite([",".join(self.columns), *(line for _, line in rows)])
+
+    def _rows(self, file: Path) -> list[tuple[Key, str]]:
+        """Return the rows of a file of this process's own, each with its first three columns."""
+        rows = []
+        for line in file.read_text(errors="replace").splitlines()[1:]:
+            key = _key(line, len(self.columns))
+            if key is None:  # another program has written to it
+                raise InputError(f"{file} is damaged: it has the row {one_line(line, 80)!r}")
+            rows.append((key, line))
+        return rows
 
     def _rewrite(self, lines: Sequence[str]) -> None:
         self.close()
@@ -106,6 +117,25 @@ class Table:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _key(line: str, columns: int) -> Key | None:
+    """Return the first three columns of a row of numbers; None if it is damaged."""
+    words = line.split(",")
+    if len(words) != columns or not all(map(_is_number, words[3:])):
+        return None
+    # At most 18 digits: int() refuses thousands of them.
+    seed, step, number = (int(w) if re.fullmatch("[0-9]{1,18}", w) else None for w in words[:3])
+    return None if seed is None or step is None or number is None else (seed, step, number)
+
+
+def _is_number(word: str) -> bool:
+    """Whether a column holds a number, or nothing, as a column that is newer than the row does."""
+    try:
+        float(word or 0)
+    except ValueError:
+        return False
+    return True
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

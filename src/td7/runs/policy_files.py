@@ -2,21 +2,19 @@
 
     weights    the SHA-256 of each file
     before     only while files are replaced: SHA-256 and steps of the files as they were
-    sha256     of everything else in policy.json
 
 policy.json is written before the files that it describes, and once more if it had to describe two
 versions of them. So a kill at any moment leaves policies that load.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from td7.errors import InputError
-from td7.files import read_json, typed, write, write_json
+from td7.files import read_sealed, typed, write, write_sealed
 
 DESCRIPTION = "policy.json"
 UNVERIFIED = "was saved before policies had checksums: td7 cannot tell whether it is damaged"
@@ -29,23 +27,19 @@ def weights_file(folder: Path, seed: int) -> Path:
 def read_description(folder: Path) -> dict[str, Any]:
     """Return policy.json, whose own checksum must be right if it has one."""
     file = folder / DESCRIPTION
-    data: dict[str, Any] = read_json(file)
+    data = read_sealed(file, "weights")
     try:
-        if has_checksums(data) and data.pop("sha256") != _digest(data):
-            raise ValueError("it does not have the SHA-256 that it states")
         for name in ("weights", "before"):
             typed(name, data.get(name, {}), dict)
         for earlier in data.get("before", {}).values():
             typed("before", earlier, dict)
-    except KeyError as error:
-        raise InputError(f"{file} is damaged: it has no {error}") from None
-    except ValueError as error:
+    except InputError as error:
         raise InputError(f"{file} is damaged: {error}") from None
     return data
 
 
 def has_checksums(description: Mapping[str, Any]) -> bool:
-    return "weights" in description or "sha256" in description
+    return "weights" in description
 
 
 def steps_of(description: Mapping[str, Any], file: Path, seed: int, content: bytes) -> int | None:
@@ -81,11 +75,11 @@ def write_policies(
                 before[file.name] = {"sha256": digest, "steps": steps}
     known = dict(sorted({**earlier["weights"], **digests}.items()))
     final = {**description, "weights": known}
-    _write_description(folder, {**final, "before": before} if before else final)
+    write_sealed(folder / DESCRIPTION, {**final, "before": before} if before else final)
     for file, content in files.items():
         write(file, content)
     if before:
-        _write_description(folder, final)
+        write_sealed(folder / DESCRIPTION, final)
 
 
 def _earlier(folder: Path) -> Mapping[str, Any]:
@@ -97,11 +91,3 @@ def _earlier(folder: Path) -> Mapping[str, Any]:
         return data
     files = [file for file in folder.glob("seed-*.safetensors") if file.is_file()]
     return {**data, "weights": {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}}
-
-
-def _write_description(folder: Path, data: Mapping[str, Any]) -> None:
-    write_json(folder / DESCRIPTION, {**data, "sha256": _digest(data)})
-
-
-def _digest(data: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

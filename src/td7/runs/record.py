@@ -53,6 +53,8 @@ class RunRecord:
     steps: int
     evaluate_every: int
     evaluation_episodes: int
+    versions: Mapping[str, Any]  # of the software; empty if they are not recorded
+    hardware: Mapping[str, Any]  # likewise
     data: dict[str, Any]  # the whole file
 
     @classmethod
@@ -101,6 +103,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": DatasetRecord(**typed("dataset", dataset, dict)) if dataset else None,
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
+        **{name: typed(name, data.get(name, {}), dict) for name in ("versions", "hardware")},
     }
 
 
@@ -128,7 +131,7 @@ def finish(path: Path, steps: int) -> None:
 def finished_steps(path: Path) -> int | None:
     """Return the steps that a finished run made; None if it is not finished."""
     try:
-        return parse_number("steps", read_sealed(path / FINISHED)["steps"], int, at_least=1)
+        return parse_number("steps", _read_finish(path)["steps"], int, at_least=1)
     except FileNotFoundError:
         return None
     except KeyError:
@@ -138,17 +141,22 @@ def finished_steps(path: Path) -> int | None:
 def changes_since_finish(path: Path) -> list[str]:
     """Return a line per file of a finished run that is not as it was when the run ended."""
     try:
-        files = read_sealed(path / FINISHED).get("files", {})  # runs before had no checksums
-        digests = {path / name: FileDigest(**digest) for name, digest in files.items()}
+        files = _read_finish(path).get("files", {})  # runs before had no checksums
+        # Of no other files: a stranger may name any, such as /dev/zero.
+        digests = {path / name: FileDigest(**files[name]) for name in SEALED if name in files}
     except FileNotFoundError:
         return []
-    except (TypeError, AttributeError):
+    except TypeError:
         raise InputError(f"{path / FINISHED} is damaged: its files have no checksums") from None
     return [
-        f"{file.name} was changed after the run had ended"
+        f"{file.name} {'was changed after the run had ended' if file.exists() else 'is missing'}"
         for file, digest in digests.items()
         if digest.mismatch(file)
     ]
+
+
+def _read_finish(path: Path) -> dict[str, Any]:
+    return read_sealed(path / FINISHED, "files")
 
 
 def total_seconds(path: Path) -> float | None:

@@ -66,14 +66,14 @@ def check_names(record: RunRecord, task: Task, *, algorithm: str = "", trust: bo
     """
     if trust or (is_signed(record.folder) and task == record.task):
         return True
-    where = f"{record.folder} has no signature of yours and"
+    where = f"{record.folder} is not signed with your key and"
     if module := foreign_module(task.id, algorithm):
         raise InputError(
             f"{where} names the module {module!r}: add --import {module} if you trust it"
         )
     if argument := text_argument(task.kwargs):
         raise InputError(
-            f"{where} gives its task the text {argument}: add --trust if you know its author"
+            f"{where} passes its task the text {argument}: add --trust if you trust its author"
         )
     return False
 

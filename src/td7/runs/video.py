@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from td7.errors import ControlFlow, InputError, RunError, one_line
 from td7.rollouts.evaluation import Evaluator
+from td7.rollouts.registration import make
 from td7.runs.policies import Policy
 
 FORMATS = (".mp4", ".gif")
@@ -33,11 +35,11 @@ def record(
         import PIL  # noqa: F401  # likewise
     except ImportError as error:
         raise InputError("videos need the extra `video`: pip install 'td7[video]'") from error
-    task = policy.spec.task
+    task, file = policy.spec.task, file.absolute()  # a task may change the working folder
     with (
         _sigterm_cleanup(),
         _temporary(file) as temporary,
-        closing(Evaluator(task, render=True)) as evaluator,
+        closing(Evaluator(partial(make, task, render=True))) as evaluator,
     ):
         environment = evaluator.environments[0]
         if say is not None:

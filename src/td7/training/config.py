@@ -11,10 +11,13 @@ from td7.configs import build_config, check_fields, complete, parse
 from td7.datasets.scores import score
 from td7.engine.engine import MODES
 from td7.errors import InputError, one_of
+from td7.option_values import MOST_SEEDS
+from td7.options import MOST_STEPS
 from td7.runs.record import DatasetRecord, RunRecord, uses_tf32
 from td7.types import Task
 
 PRECISIONS = ("float32", "float64")
+MOST_THREADS = 1_000  # more are probably a typing error
 _POSITIVE = {"at_least": 1}
 
 
@@ -26,7 +29,9 @@ class RunConfig:
     variant: str  # STUDY/LABEL of the row that the hyperparameters come from, or empty
     task: Task
     seeds: tuple[int, ...]
-    steps: int = field(metadata=_POSITIVE)  # per seed: environment steps, with a dataset updates
+    steps: int = field(
+        metadata=_POSITIVE | {"at_most": MOST_STEPS}
+    )  # per seed: environment steps, with a dataset updates
     hyperparameters: LearnerConfig
     evaluate_every: int = field(metadata=_POSITIVE)  # steps, with a dataset updates
     evaluation_episodes: int = field(metadata=_POSITIVE)
@@ -35,11 +40,13 @@ class RunConfig:
     replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # of its rows
     precision: str = field(metadata={"choices": PRECISIONS})
     engine: str = field(metadata={"choices": MODES})  # how updates run; affects the last digits
-    threads: int = field(metadata=_POSITIVE)  # PyTorch's; affect the last digits
+    # PyTorch's; affect the last digits
+    threads: int = field(metadata=_POSITIVE | {"at_most": MOST_THREADS})
     dataset: DatasetRecord | None = None  # None: the run collects its own data
     # Steps between evaluated policies that are kept; 0: none.
     keep_policies: int = field(default=0, metadata={"at_least": 0})
-    processes: int = field(default=1, metadata=_POSITIVE)  # that share the seeds
+    # That share the seeds.
+    processes: int = field(default=1, metadata=_POSITIVE | {"at_most": MOST_SEEDS})
     tf32: bool = False  # whether a GPU's products of float32 matrices are TF32
 
     def __post_init__(self) -> None:

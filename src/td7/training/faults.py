@@ -3,9 +3,10 @@
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
+from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
 from pathlib import Path
 
-from td7.errors import InputError, RunError, describe_error, one_line
+from td7.errors import InputError, RunError, describe_error, one_line, out_of_memory
 from td7.runs.listeners import ListenerFault
 
 
@@ -16,12 +17,17 @@ def run_error(error: BaseException, path: Path, outcome: str) -> RunError | None
     """
     if isinstance(error, RunError):
         return type(error)(f"{error}; {outcome}", error.details)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not _is_of_processes(error):
         return RunError(f"cannot write to {path}: {reason(error)}; {outcome}")
     if isinstance(error, InputError) or not isinstance(error, Exception):
         return None
     details = "".join(traceback.format_exception(error))
-    return RunError(f"{describe_error(error)}; {outcome}", details)
+    return RunError(f"{out_of_memory(error) or describe_error(error)}; {outcome}", details)
+
+
+def _is_of_processes(error: OSError) -> bool:
+    """Whether a pipe or the start of a process failed, and not a file."""
+    return isinstance(error, ConnectionError) or error.errno in (EAGAIN, EMFILE, ENFILE, ENOMEM)
 
 
 def is_interrupt(error: BaseException) -> bool:

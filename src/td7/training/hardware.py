@@ -11,16 +11,15 @@ from td7.algorithms.config import LearnerConfig
 from td7.configs import parse_number
 from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
-from td7.errors import InputError, one_of
+from td7.errors import InputError, describe_error, one_of
 from td7.memory import free_bytes
 from td7.options import DEVICES
 from td7.processes import Script, available_cores
-from td7.training.config import RunConfig
+from td7.training.config import MOST_THREADS, RunConfig
 from td7.types import RowLayout, Task, TaskSpec
 
 WORTH_THREADS = 4_000_000  # multiplications per product; below, threads wait more than they work
 MOST_WORKERS = 1_000  # more is a typing error
-MOST_THREADS = 1_000  # likewise
 # Updates of all seeds on a CPU: compilation takes one or two minutes and saves 10 ms per update.
 WORTH_COMPILING = 20_000
 # Likewise: ten processes start two minutes later and save 4 ms per update.
@@ -169,7 +168,15 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> None:
     Learners raise when they are built; one member on the CPU is built quickly.
     """
     build = algorithm(config.algorithm).learner
-    build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+    try:
+        build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+    except InputError:
+        raise
+    except (ValueError, OverflowError) as error:  # sizes that no array has
+        name = config.algorithm
+        raise InputError(
+            f"{name} cannot be built with these hyperparameters: {describe_error(error)}"
+        ) from error
 
 
 def device_bytes(device: str) -> int | None:

@@ -212,7 +212,7 @@ class SingleProcessTraining(ABC):
                 if reason(another) != reason(error):
                     problem = f"saving failed ({one_line(another)}); "
         if self._is_saved:
-            return f"all training before it is saved, {resume} tries again"
+            return f"everything trained so far is saved, {resume} tries again"
         if self._saved_steps is None:
             return f"{problem}there is no snapshot yet, {resume} starts anew"
         return (

@@ -295,7 +295,7 @@ class MultiprocessTraining:
                 process.end = ProcessEnd()
                 self.progress.warn(
                     f"{process.job.place}: the environment does not return; process "
-                    f"{process.worker.name} was killed, and its last snapshot counts"
+                    f"{process.worker.name} was killed and resumes from its last snapshot"
                 )
 
     def _give_up(self, fault: BaseException) -> None:
@@ -305,7 +305,7 @@ class MultiprocessTraining:
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:
-        """Whatever is raised within ends the run, after the processes have saved."""
+        """An error in the block ends the run, after the processes have saved."""
         try:
             yield
         except BaseException as error:

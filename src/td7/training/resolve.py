@@ -90,10 +90,10 @@ def _check_task_of(dataset: Dataset) -> None:
     """Raise if a file would have a module imported, or a task read what it names."""
     id, named = dataset.task_id, f"{dataset.source} names the task {dataset.task_id!r}"
     if foreign_module(id):
-        raise InputError(f"{named}, whose module is imported only for --env {id}")
+        raise InputError(f"{named}; its module is imported only if you give --env {id}")
     if argument := text_argument(dataset.task_kwargs or {}):
         raise InputError(
-            f"{named} with the text {argument}, which counts only if you give it: --env {id} "
+            f"{named} with the text {argument}, which is used only if you give it: --env {id} "
             "--env-kwargs …"
         )
 

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ import torch
 from td7.configs import build_config, parse
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, RunError
+from td7.files import working_folder_kept
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
@@ -22,6 +23,7 @@ from td7.runs.record import RunRecord, command_line, commit, finished_steps, ver
 from td7.runs.snapshots import has_snapshot
 from td7.runs.trust import check_names, is_signed
 from td7.training.config import RunConfig, check_same
+from td7.training.faults import run_error
 from td7.training.hardware import (
     check_learner,
     check_memory,
@@ -43,8 +45,8 @@ from td7.training.resolve import (
 from td7.types import RowLayout, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
-# Kept unless they are given again.
 LONG_RUN = 100_000  # steps or updates per seed: losing more is worth a warning
+# Kept unless they are given again.
 RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard")
 
 
@@ -67,7 +69,6 @@ def start(
 ) -> Path:
     """Train a new run and return its folder. Everything is checked before anything is written."""
     _check_listener(listener)
-    here = Path.cwd()  # a task may change the working folder
     if options.out:
         check_new(Path(options.out))
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
@@ -82,8 +83,8 @@ def start(
         check_package()
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
-    given = Path(options.out) if options.out else _default_folder(here, kind, what)
-    path = here / given
+    given = Path(options.out) if options.out else _default_folder(kind, what)
+    path = given.absolute()  # a task may change the working folder
     record = {
         **config.to_json(),
         "versions": versions(),
@@ -130,7 +131,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         source = changes.dataset or config.dataset.source
         if not (changes.dataset or is_vouched):
             raise InputError(
-                f"{path} has no signature of yours and reads a dataset: add --dataset {source} "
+                f"{path} is not signed with your key and reads a dataset: add --dataset {source} "
                 "if you trust it"
             )
         dataset = read_dataset(source, config.task)
@@ -171,12 +172,19 @@ def run_to_end(
 ) -> None:
     """Train a run to its last step; `record` holds its config.json, `signed` if it may be."""
     config, path, progress = setup.config, setup.path, setup.progress
-    with ListenerErrorsAsRaised(), closing(progress), _torch_settings(config.threads):
+    with (
+        ListenerErrorsAsRaised(),
+        working_folder_kept(),
+        closing(progress),
+        _torch_settings(config.threads),
+    ):
         try:
             if not resumed:
                 _announce(setup)
-            with closing(loop_for(setup)) as loop:
-                was_saved = loop.restore()
+            with ExitStack() as resources:
+                with _remedied(setup):
+                    loop = resources.enter_context(closing(loop_for(setup)))
+                    was_saved = loop.restore()
                 changes = {name: config.to_json()[name] for name in MAY_CHANGE}
                 # The folder is locked from here on.
                 if {**record, **changes} != record or (signed and not is_signed(path)):
@@ -192,6 +200,19 @@ def run_to_end(
                 loop.run()
         except RunError as error:
             raise keep_details(error, path) from error.__cause__
+
+
+@contextmanager
+def _remedied(setup: RunSetup) -> Iterator[None]:
+    """What fails before training begins is reported like what fails during it."""
+    try:
+        yield
+    except Exception as error:
+        fault = run_error(error, setup.path, f"`td7 resume {setup.path}` tries again")
+        # Other RunErrors, such as those of snapshots, name their own remedy, if there is one.
+        if fault is None or type(error) is RunError:
+            raise
+        raise fault from error
 
 
 @contextmanager
@@ -249,11 +270,11 @@ def _fit_to_memory(config: RunConfig, spec: TaskSpec, options: TrainOptions) -> 
     return config
 
 
-def _default_folder(here: Path, kind: str, env: str) -> Path:
+def _default_folder(kind: str, env: str) -> Path:
     name = re.sub(r"[^\w.-]+", "-", f"{kind}-{env}")
     base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, i = base, 1
-    while (here / path).exists():
+    while path.exists():
         i += 1
         path = base.with_name(f"{base.name}-{i}")
     return path
