@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 # Modules of this package with these NAMEs, in the order of the tables.
 PARTS = (
     *("kills", "gpu_kills", "signals", "file_faults", "races"),
-    *("mutations", "commands", "datasets", "hostile", "environments"),
+    *("mutations", "snapshot_mutations", "commands", "datasets", "hostile", "environments"),
 )
 LONGEST = 300  # characters of a failure's description
 
