@@ -228,8 +228,8 @@ def test_a_changed_table_does_not_get_the_checksum_of_a_good_one(
     file = run_copy / "episodes.csv"
     file.write_text(file.read_text().replace("20\n", "30\n", 1))
     before = all_files(run_copy)
-    for words in (["--steps", "60"], []):
-        assert failing_command("resume", run_copy, *words) == (
+    for steps in (["--steps", "60"], []):
+        assert failing_command("resume", run_copy, *steps) == (
             f"{file} was changed after the run had ended; put it back, or delete "
             f"{run_copy / 'finished.json'} to continue with the table as it is"
         )
