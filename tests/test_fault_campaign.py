@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from faults.__main__ import main
@@ -25,13 +26,13 @@ def test_the_quick_form_finds_nothing(name: str, tmp_path: Path) -> None:
 def coins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part whose trial 3 fails, and whose trial 4 does not take place."""
 
-    def toss(number: int, folder: Path) -> str:
+    def toss(number: int, _: np.random.Generator, folder: Path) -> str:
         assert list(folder.iterdir()) == []
         assert number != 3, "the coin\nis lost"
         return "" if number == 4 else ["heads", "tails"][number % 2]
 
     def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
-        return each_trial(trials, folder, toss)
+        return each_trial(trials, seed, folder, toss)
 
     part = SimpleNamespace(NAME="coins", FULL=6, QUICK=2, run=run)
     monkeypatch.setitem(sys.modules, "faults.coins", part)

@@ -23,7 +23,7 @@ from faults.verdicts import check_ended, check_refused
 from folders import change_policy, newest
 from interrupted_runs import change_both, edit
 from td7.cli.main import main
-from td7.files import write_json
+from td7.files import FileDigest, read_sealed, write_json, write_sealed
 
 NAME = "hostile"
 QUICK = 60
@@ -209,6 +209,17 @@ def _dataset_elsewhere(run: Path, outside: Path) -> None:
     change_both(run, lambda config: config.update(dataset=record))
 
 
+def _checksum_of(path: Callable[[Path], str]) -> Attack:
+    """Have finished.json, whose own checksum is right, state that of a file outside."""
+
+    def attack(run: Path, outside: Path) -> None:
+        data = read_sealed(run / "finished.json")
+        data["files"][path(outside / "mine")] = FileDigest.of(run / "config.json")._asdict()
+        write_sealed(run / "finished.json", data)
+
+    return attack
+
+
 def _module_in_folder(run: Path, outside: Path) -> None:
     _write_module(run, outside)
 
@@ -226,6 +237,8 @@ NAMES: Mapping[str, Attack] = {
     "a seed ../ outside": lambda run, _: change_policy(
         run / "policy", lambda d: d.update(seeds=["../../x", 5])
     ),
+    "a checksum of a file ../ outside": _checksum_of(lambda file: f"../../outside/{file.name}"),
+    "a checksum of an absolute file": _checksum_of(str),
     "a process's folder is a link": _link_to_copy("snapshot/process-0"),
     "a task of a module": _config(lambda c: c["task"].update(id="canary:Point-v0")),
     "an algorithm of a module": _config(lambda c: c.update(algorithm="canary:td7")),

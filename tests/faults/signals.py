@@ -35,7 +35,7 @@ from td7.runs.snapshots import has_snapshot, process_folders
 
 NAME = "signals"
 FULL = 240
-QUICK = 4
+QUICK = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GOAL = 2.0  # seconds that 99% of the runs may take to end
 HANGING_EVERY = 4  # trials
@@ -45,11 +45,7 @@ OFFLINE_HANGING_SEEDS = "0-7"  # in an evaluation of some
 
 def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
     campaign = Campaign(folder)
-
-    def trial(number: int, folder: Path) -> str:
-        return campaign.trial(number, np.random.default_rng([seed, number]), folder)
-
-    outcome = each_trial(trials, folder, trial)
+    outcome = each_trial(trials, seed, folder, campaign.trial)
     outcome.notes += campaign.notes()
     if len(campaign.seconds) >= 100 and (most := np.percentile(campaign.seconds, 99)) > GOAL:
         outcome.fail(max(trials), f"p99 is {most:.2f} s, not below {GOAL}")
@@ -76,9 +72,9 @@ class Campaign:
     def trial(self, number: int, random: Random, folder: Path) -> str:
         round_, place = divmod(number, HANGING_EVERY)
         signum = SIGNALS[(round_ + place) % len(SIGNALS)]
-        if place == HANGING_EVERY - 1:
+        if place == 1:
             return self._hanging(EAGER[round_ % len(EAGER)], signum, random, folder)
-        setting = EAGER[(number - round_) % len(EAGER)]
+        setting = EAGER[number % len(EAGER)]
         self._runs.undisturbed(setting)
         runner = self._runs.runner(setting, folder)
         with nothing_left(runner, folder):

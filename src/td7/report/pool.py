@@ -75,8 +75,7 @@ def _experiment(result: Result) -> dict[str, Any]:
 
 
 def _measurement(result: Result) -> dict[str, Any]:
-    config = result.record.data
-    recorded = {**config, **(config.get("versions") or {})}
+    recorded = {**result.record.data, **result.record.versions}
     return {name: recorded[name] for name in MEASUREMENT if name in recorded}
 
 

@@ -60,6 +60,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def _versions(result: Result) -> str:
-    versions = result.record.data.get("versions", {})
-    texts = [f"{name} {number}" for name, number in sorted(versions.items())]
+    texts = [f"{name} {number}" for name, number in sorted(result.record.versions.items())]
     return ", ".join(texts) or "unknown versions"

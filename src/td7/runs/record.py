@@ -53,6 +53,7 @@ class RunRecord:
     steps: int
     evaluate_every: int
     evaluation_episodes: int
+    versions: Mapping[str, Any]  # of software; empty if they are not known
     data: dict[str, Any]  # the whole file
 
     @classmethod
@@ -100,6 +101,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": DatasetRecord(**typed("dataset", dataset, dict)) if dataset else None,
+        "versions": typed("versions", data.get("versions") or {}, dict),
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
     }
 
