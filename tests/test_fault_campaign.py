@@ -12,10 +12,16 @@ from faults.__main__ import main
 from faults.campaign import PARTS, Outcome, Report, each_trial, load, markdown, run_part
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all parts, which share samples."""
+    return tmp_path_factory.mktemp("faults")
+
+
 @pytest.mark.parametrize("name", PARTS)
-def test_the_quick_form_finds_nothing(name: str, tmp_path: Path) -> None:
+def test_the_quick_form_finds_nothing(name: str, shared: Path) -> None:
     part = load(name)
-    report = run_part(part, range(part.QUICK), 0, tmp_path)
+    report = run_part(part, range(part.QUICK), 0, shared)
     assert report.outcome.failures == []
     assert report.outcome.trials or report.outcome.notes, "nothing took place"
     assert name == part.NAME

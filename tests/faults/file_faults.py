@@ -31,7 +31,7 @@ from interrupted_runs import Runner, ended
 
 NAME = "file_faults"
 FULL = 1_300
-QUICK = 4
+QUICK = 2
 ACTIONS: Mapping[str, Sequence[str]] = {
     "open": ("ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES"),
     "write": ("ENOSPC", "EIO", "EDQUOT", "short"),

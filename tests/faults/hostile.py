@@ -26,7 +26,7 @@ from td7.cli.main import main
 from td7.files import FileDigest, read_sealed, write_json, write_sealed
 
 NAME = "hostile"
-QUICK = 60
+QUICK = 25
 
 Attack = Callable[[Path, Path], None]  # spoils a run or study folder; files outside
 RUN_COMMANDS: Mapping[str, Callable[[], int]] = {
@@ -256,6 +256,9 @@ STUDY_ATTACKS: Mapping[str, Attack] = {
 }
 
 
+SAMPLES = {"run": "checkpointed/run", "study": "study/study"}
+
+
 class Case(NamedTuple):
     sample: str  # "run" or "study"
     attack: str
@@ -274,10 +277,7 @@ def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
 
 
 def _run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
-    made = folder / "samples"
-    made.mkdir()
-    result = in_child(partial(_make_samples, made), made)  # which a stranger signs
-    assert result.status == 0, result.text
+    made = samples.samples(folder)  # with the signature of another user
     key = folder / "user" / "td7" / "key"
     key.parent.mkdir(parents=True)
     key.write_bytes(bytes(range(32)))
@@ -290,12 +290,6 @@ def _run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
     return outcome
 
 
-def _make_samples(made: Path) -> int:
-    samples.make_run("checkpointed", made / "run", made)
-    samples.make_study(made / "study")
-    return 0
-
-
 def _trial(cases: Sequence[Case], made: Path, number: int, folder: Path) -> str:
     case = cases[number % len(cases)]
     attacks, commands = {
@@ -305,7 +299,7 @@ def _trial(cases: Sequence[Case], made: Path, number: int, folder: Path) -> str:
     outside, sandbox = folder / "outside", folder / "here"
     outside.mkdir()
     (outside / "mine").write_text("mine\n")
-    shutil.copytree(made / case.sample, sandbox / case.sample)
+    shutil.copytree(made / SAMPLES[case.sample], sandbox / case.sample)
     attacks[case.attack](sandbox / case.sample, outside)
     canaries = Canaries(outside, reads="hard link" not in case.attack)
     result = in_child(commands[case.command], sandbox)

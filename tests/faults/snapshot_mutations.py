@@ -12,7 +12,7 @@ from faults.mutations import Targets, mutate
 
 NAME = "snapshot_mutations"
 FULL = 4_000
-QUICK = 15
+QUICK = 6
 TARGETS: Targets = (
     (r"run/snapshot/\d+/manifest\.json", 3, ("resume",)),
     (r"run/snapshot/\d+/members\.json", 2, ("resume",)),
