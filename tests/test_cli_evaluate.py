@@ -167,6 +167,16 @@ def test_evaluations_without_their_columns_get_one_line(
     assert failing_command("evaluate", run_copy) == message
 
 
+@pytest.mark.parametrize("row", ["0.5,30,0,1,20", "0,1e9,0,1,20", "0,-30,0,1,20", "x,30,0,1,20"])
+def test_evaluations_without_whole_numbers_get_one_line(
+    run_copy: Path, row: str, failing_command: FailingCommand
+) -> None:
+    with (run_copy / "evaluations.csv").open("a") as file:
+        file.write(f"{row}\n")
+    message = f"{run_copy / 'evaluations.csv'} is damaged: seed and step must be whole numbers"
+    assert failing_command("evaluate", run_copy) == f"{message}, 0 or more"
+
+
 def test_evaluate_repeats_the_last_evaluation(tmp_path: Path) -> None:
     """Even if it was not at the last step."""
     run = td7.train(

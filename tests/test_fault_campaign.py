@@ -5,16 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from faults.__main__ import main
 from faults.campaign import PARTS, Outcome, Report, each_trial, load, markdown, run_part
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all parts, which share samples."""
+    return tmp_path_factory.mktemp("faults")
+
+
 @pytest.mark.parametrize("name", PARTS)
-def test_the_quick_form_finds_nothing(name: str, tmp_path: Path) -> None:
+def test_the_quick_form_finds_nothing(name: str, shared: Path) -> None:
     part = load(name)
-    report = run_part(part, range(part.QUICK), 0, tmp_path)
+    report = run_part(part, range(part.QUICK), 0, shared)
     assert report.outcome.failures == []
     assert report.outcome.trials or report.outcome.notes, "nothing took place"
     assert name == part.NAME
@@ -25,13 +32,13 @@ def test_the_quick_form_finds_nothing(name: str, tmp_path: Path) -> None:
 def coins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part whose trial 3 fails, and whose trial 4 does not take place."""
 
-    def toss(number: int, folder: Path) -> str:
+    def toss(number: int, _: np.random.Generator, folder: Path) -> str:
         assert list(folder.iterdir()) == []
         assert number != 3, "the coin\nis lost"
         return "" if number == 4 else ["heads", "tails"][number % 2]
 
     def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
-        return each_trial(trials, folder, toss)
+        return each_trial(trials, seed, folder, toss)
 
     part = SimpleNamespace(NAME="coins", FULL=6, QUICK=2, run=run)
     monkeypatch.setitem(sys.modules, "faults.coins", part)

@@ -296,6 +296,18 @@ def test_a_written_file_states_its_bounds(tmp_path: Path) -> None:
     assert_array_equal(actions, own["actions"] / 4)
 
 
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_stated_bounds_must_be_bounds(tmp_path: Path, side: str) -> None:
+    """Even where the task's bounds replace them: the file is damaged."""
+    path = tmp_path / "some.hdf5"
+    stated = {"action_low": (-1.0, -1.0), "action_high": (1.0, 1.0)}
+    for bad, word in (((np.nan, 0.0), "finite"), ((0.0,) * 3, "its bounds")):
+        attributes = {"task": "Some-v0", "kind": "random", **stated, f"action_{side}": bad}
+        write_hdf5(path, **fields_of("..."), attributes=attributes)
+        for bounds in (None, ActionMap((-4.0, -4.0), (4.0, 4.0))):
+            refused(path, "actions", word, bounds=bounds)
+
+
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
     path, attributes = tmp_path / "some.hdf5", {"task": "Some-v0", "kind": "random"}
     write_hdf5(path, **fields_of("..."), attributes=attributes)

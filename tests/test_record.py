@@ -78,6 +78,7 @@ def test_a_missing_field_is_named(name: str, tmp_path: Path) -> None:
         ("evaluate_every", 0, "evaluate_every=0 must be at least 1"),
         ("hyperparameters", ["x"], "hyperparameters must be an object, given ['x']"),
         ("dataset", [1], "dataset must be an object, given [1]"),
+        ("versions", 0.5, "versions must be an object, given 0.5"),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: object, reason: str, tmp_path: Path) -> None:

@@ -116,6 +116,17 @@ def test_numbers_that_are_not_finite_are_noted(tmp_path: Path) -> None:
     assert "evaluations that are not finite left out: 1" in notes
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1", "x"])
+@pytest.mark.parametrize("phase", ["total", "learn", "learn,1,1\nlearn"])
+def test_times_that_are_none_are_noted(tmp_path: Path, phase: str, seconds: str) -> None:
+    path = write_run(tmp_path / "run", pair(1000))
+    other = "" if phase == "total" else "total,2,1\n"
+    (path / "timings.csv").write_text(f"phase,seconds,times\n{phase},{seconds},1\n{other}")
+    result = read_run(path)
+    assert result.seconds is None
+    assert "timings.csv does not have the times of the run" in result.notes
+
+
 def test_what_an_unfinished_study_lacks_is_noted(tmp_path: Path) -> None:
     request = {
         "name": "design",

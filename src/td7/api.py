@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_integer_dtype
 
 from td7.configs import parse_number
 from td7.datasets.scores import score
@@ -182,5 +183,12 @@ def _last_evaluations(run: Path) -> dict[int, int]:
     evaluations = Run(run).evaluations
     if not {"seed", "step"} <= set(evaluations.columns):
         raise InputError(f"{run / 'evaluations.csv'} is damaged: no columns seed and step")
+    numbers = evaluations[["seed", "step"]]
+    if len(numbers) and not (
+        all(map(is_integer_dtype, numbers.dtypes)) and numbers.min().min() >= 0
+    ):
+        raise InputError(
+            f"{run / 'evaluations.csv'} is damaged: seed and step must be whole numbers, 0 or more"
+        )
     last = evaluations.groupby("seed")["step"].max()
     return dict(zip(last.index.tolist(), last.tolist(), strict=True))

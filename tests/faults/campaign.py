@@ -9,8 +9,13 @@ from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 # Modules of this package with these NAMEs, in the order of the tables.
-PARTS = ("kills", "gpu_kills", "signals", "file_faults", "races")
+PARTS = (
+    *("kills", "gpu_kills", "signals", "file_faults", "races"),
+    *("mutations", "snapshot_mutations", "commands", "datasets", "hostile", "environments"),
+)
 LONGEST = 300  # characters of a failure's description
 
 
@@ -68,9 +73,12 @@ def load(name: str) -> Part:
 
 
 def each_trial(
-    trials: Iterable[int], folder: Path, carry_out: Callable[[int, Path], str]
+    trials: Iterable[int],
+    seed: int,
+    folder: Path,
+    carry_out: Callable[[int, np.random.Generator, Path], str],
 ) -> Outcome:
-    """Call `carry_out(number, empty folder)` per trial.
+    """Call `carry_out(number, random, empty folder)` per trial.
 
     It returns the trial's outcome, or "" if there was none to count; it fails by raising.
     """
@@ -79,7 +87,7 @@ def each_trial(
         own = folder / f"trial-{number}"
         own.mkdir()
         try:
-            if ended := carry_out(number, own):
+            if ended := carry_out(number, np.random.default_rng([seed, number]), own):
                 outcome.add(ended)
         except AssertionError as error:
             outcome.fail(number, str(error) or "an assertion without a message")

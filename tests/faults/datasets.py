@@ -26,7 +26,7 @@ from td7.datasets.read import read
 
 NAME = "datasets"
 FULL = 1_000
-QUICK = 30
+QUICK = 15
 
 FIELDS = ("observations", "actions", "next_observations", "rewards", "terminals", "timeouts")
 ROWS = 40

@@ -1,9 +1,7 @@
-"""Ways to spoil a file: any file's bytes, the values of JSON, the rows of CSV."""
+"""Ways to spoil what a file holds: any file's bytes, the values of JSON, the rows of CSV."""
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,47 +14,8 @@ DEPTH = 100_000  # of nested JSON, more than Python's parser can recurse
 LONG = 100_000  # characters
 
 
-def spoil(file: Path, root: Path, random: Random) -> str:
-    """Change a file below `root` in one of the ways that suit it; return which."""
-    edits: dict[str, Callable[[], None]] = {
-        "deleted": file.unlink,
-        "replaced by a folder": lambda: _replace_by_folder(file),
-        "swapped": lambda: _swap(file, root, random),
-    }
-    by_suffix = {".json": JSON_EDITS, ".csv": CSV_EDITS}.get(file.suffix, {})
-    # Half of the changes suit the format, as random bytes seldom come past its parser.
-    group = by_suffix if by_suffix and random.random() < 0.5 else BYTE_EDITS
-    if random.random() < 0.1:
-        name = one_of(sorted(edits), random)
-        edits[name]()
-        return name
-    name = one_of(sorted(group), random)
-    before = file.read_bytes()
-    after = before
-    for _ in range(20):  # zeros over zeros change nothing
-        after = group[name](before, random)
-        if after != before:
-            break
-    file.write_bytes(after)
-    return name if after != before else ""
-
-
 def one_of(values: Sequence[Value], random: Random) -> Value:
     return values[int(random.integers(len(values)))]
-
-
-def _replace_by_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def _swap(file: Path, root: Path, random: Random) -> None:
-    others = sorted(p for p in root.rglob("*") if p.is_file() and p != file and p.stat().st_size)
-    other = one_of(others, random)
-    aside = file.with_name("aside")
-    file.replace(aside)
-    shutil.copyfile(other, file)
-    aside.replace(other)
 
 
 # -- bytes ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from hostile_tasks import RAISES, STEPS
 from td7.cli.main import main
 
 NAME = "environments"
-QUICK = 12
+QUICK = 6
 
 HOSTILE, ODD = "hostile_tasks:Hostile-v0", "faults.odd_tasks:Odd-v0"
 LOOPS = {"checkpointed": "minimum", "lockstep": "none"}

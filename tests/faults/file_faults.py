@@ -31,7 +31,7 @@ from interrupted_runs import Runner, ended
 
 NAME = "file_faults"
 FULL = 1_300
-QUICK = 4
+QUICK = 2
 ACTIONS: Mapping[str, Sequence[str]] = {
     "open": ("ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES"),
     "write": ("ENOSPC", "EIO", "EDQUOT", "short"),
@@ -49,12 +49,7 @@ SETTINGS = (*[EAGER[0]] * 4, *[EAGER[2]] * 4, EAGER[3], EAGER[4], EAGER[6])
 def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
     if library() is None:
         return Outcome(notes=["skipped: it needs Linux and a C compiler"])
-    campaign = Campaign(folder)
-
-    def trial(number: int, folder: Path) -> str:
-        return campaign.trial(number, np.random.default_rng([seed, number]), folder)
-
-    return each_trial(trials, folder, trial)
+    return each_trial(trials, seed, folder, Campaign(folder).trial)
 
 
 class Campaign:
@@ -64,9 +59,9 @@ class Campaign:
     def trial(self, number: int, random: np.random.Generator, folder: Path) -> str:
         setting = SETTINGS[number % len(SETTINGS)]
         kind, resumes = random.random(), bool(random.random() < 0.5)
-        if kind < 0.02 and os.geteuid() == 0:
+        if kind < 0.03 and os.geteuid() == 0:
             return self._small_disk(setting, int(random.integers(32, 400)), folder)
-        if kind < 0.06:
+        if kind < 0.07:
             limit = int(random.integers(1_000, 30_000))
             return self._files_below(limit, setting, folder, resumes=resumes)
         return self._fault(random, setting, folder, resumes=resumes)
@@ -140,7 +135,7 @@ class Campaign:
         assert status is not None, "the command hangs"
         if status == 0:
             self._runs.check_same(runner, setting)
-            return "goes on"
+            return "continues"
         assert status in (1, 2), f"the command ends with {status}: {runner.output()}"
         one_line_error(runner)
         return "one line"

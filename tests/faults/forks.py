@@ -5,7 +5,6 @@ That process must not start a thread before it forks; every run that trains does
 
 import json
 import os
-import pkgutil
 import resource
 import select
 import shutil
@@ -20,12 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-import td7
 from faults.campaign import Outcome
 from interrupted_runs import PROCESSES
 
-LIBRARIES = ("scipy.stats", "h5py", "rich.console", "onnx.reference", "onnx.checker")
-NOT_LOADED = ("td7.networks.triton_kernels", "td7.bench")  # what other programs need
 LANES = 2  # children at a time
 CPU_SECONDS = 20  # that a command may take; one that refuses its input takes a hundredth
 SECONDS = 40.0  # likewise of wall-clock time, which other programs on the machine lengthen
@@ -216,10 +212,7 @@ def _work_loaded(
     seed: int,
     folder: Path,
 ) -> None:
-    os.environ["XDG_CONFIG_HOME"] = str(folder / "config")  # the key that signs runs
-    for module in LIBRARIES:
-        import_module(module)
-    for found in pkgutil.walk_packages(td7.__path__, "td7."):
-        if not found.name.startswith(NOT_LOADED):
-            import_module(found.name)
+    # The key that signs runs, of all parts, since they share samples.
+    os.environ["XDG_CONFIG_HOME"] = str(folder.parent / "config")
+    import_module("faults.loaded")
     connection.send(work(trials, seed, folder))

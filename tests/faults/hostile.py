@@ -23,10 +23,10 @@ from faults.verdicts import check_ended, check_refused
 from folders import change_policy, newest
 from interrupted_runs import change_both, edit
 from td7.cli.main import main
-from td7.files import write_json
+from td7.files import FileDigest, read_sealed, write_json, write_sealed
 
 NAME = "hostile"
-QUICK = 60
+QUICK = 25
 
 Attack = Callable[[Path, Path], None]  # spoils a run or study folder; files outside
 RUN_COMMANDS: Mapping[str, Callable[[], int]] = {
@@ -209,6 +209,17 @@ def _dataset_elsewhere(run: Path, outside: Path) -> None:
     change_both(run, lambda config: config.update(dataset=record))
 
 
+def _checksum_of(path: Callable[[Path], str]) -> Attack:
+    """Have finished.json, whose own checksum is right, state that of a file outside."""
+
+    def attack(run: Path, outside: Path) -> None:
+        data = read_sealed(run / "finished.json")
+        data["files"][path(outside / "mine")] = FileDigest.of(run / "config.json")._asdict()
+        write_sealed(run / "finished.json", data)
+
+    return attack
+
+
 def _module_in_folder(run: Path, outside: Path) -> None:
     _write_module(run, outside)
 
@@ -226,6 +237,8 @@ NAMES: Mapping[str, Attack] = {
     "a seed ../ outside": lambda run, _: change_policy(
         run / "policy", lambda d: d.update(seeds=["../../x", 5])
     ),
+    "a checksum of a file ../ outside": _checksum_of(lambda file: f"../../outside/{file.name}"),
+    "a checksum of an absolute file": _checksum_of(str),
     "a process's folder is a link": _link_to_copy("snapshot/process-0"),
     "a task of a module": _config(lambda c: c["task"].update(id="canary:Point-v0")),
     "an algorithm of a module": _config(lambda c: c.update(algorithm="canary:td7")),
@@ -241,6 +254,9 @@ STUDY_ATTACKS: Mapping[str, Attack] = {
     **_link_attacks(STUDY_WRITTEN, ("logs",)),
     "a task of a module": _study_of_module,
 }
+
+
+SAMPLES = {"run": "checkpointed/run", "study": "study/study"}
 
 
 class Case(NamedTuple):
@@ -261,10 +277,7 @@ def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
 
 
 def _run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
-    made = folder / "samples"
-    made.mkdir()
-    result = in_child(partial(_make_samples, made), made)  # which a stranger signs
-    assert result.status == 0, result.text
+    made = samples.samples(folder)  # with the signature of another user
     key = folder / "user" / "td7" / "key"
     key.parent.mkdir(parents=True)
     key.write_bytes(bytes(range(32)))
@@ -277,12 +290,6 @@ def _run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
     return outcome
 
 
-def _make_samples(made: Path) -> int:
-    samples.make_run("checkpointed", made / "run", made)
-    samples.make_study(made / "study")
-    return 0
-
-
 def _trial(cases: Sequence[Case], made: Path, number: int, folder: Path) -> str:
     case = cases[number % len(cases)]
     attacks, commands = {
@@ -292,7 +299,7 @@ def _trial(cases: Sequence[Case], made: Path, number: int, folder: Path) -> str:
     outside, sandbox = folder / "outside", folder / "here"
     outside.mkdir()
     (outside / "mine").write_text("mine\n")
-    shutil.copytree(made / case.sample, sandbox / case.sample)
+    shutil.copytree(made / SAMPLES[case.sample], sandbox / case.sample)
     attacks[case.attack](sandbox / case.sample, outside)
     canaries = Canaries(outside, reads="hard link" not in case.attack)
     result = in_child(commands[case.command], sandbox)

@@ -3,7 +3,8 @@
 A trial is one run in one setting, killed once to three times: the first process, one of its
 children, or all of them, after some progress and a random moment; or whichever process comes first
 to the n-th operation of a kind on a file of the run. Within ten seconds no process may be left,
-and the finished run must equal one that was never killed, byte for byte.
+and the finished run must equal one that was never killed, byte for byte. In some trials a study or
+a run of it is killed.
 """
 
 import os
@@ -30,12 +31,14 @@ from faults.runs import (
     one_line_error,
 )
 from faults.shim import Fault, library
+from faults.studies import Studies
 from interrupted_runs import Runner, ended, wait_for_progress
 
 NAME = "kills"
 FULL = 330  # a run may finish before it is killed, and is not counted
-QUICK = 2
+QUICK = 1
 OPERATIONS = ("open", "write", "fsync", "close", "rename", "mkdir", "unlink", "read")
+STUDIES_EVERY = 25  # trials; their runs are programs, which take seconds to load
 HOW = ("the first process", "a child", "all processes", "at a file operation")
 
 
@@ -47,10 +50,14 @@ def kill_runs(
     settings: Sequence[Setting], trials: Sequence[int], seed: int, folder: Path
 ) -> Outcome:
     runs = Runs(folder)
+    studies = Studies(folder)
     kills: Counter[str] = Counter()
 
-    def trial(number: int, folder: Path) -> str:
-        random = np.random.default_rng([seed, number])
+    def trial(number: int, random: np.random.Generator, folder: Path) -> str:
+        if settings is SETTINGS and number % STUDIES_EVERY == STUDIES_EVERY - 1:
+            if how := studies.kill(random, folder):
+                kills[how] += 1
+            return "study: identical" if how else ""
         setting = settings[number % len(settings)]
         runs.undisturbed(setting)
         runner = runs.runner(setting, folder)
@@ -62,7 +69,7 @@ def kill_runs(
             runs.check_finished(runner, setting)
         return f"{setting.name}: identical" if kills.total() > before else ""
 
-    outcome = each_trial(trials, folder, trial)
+    outcome = each_trial(trials, seed, folder, trial)
     counts = ", ".join(f"{n} of {how}" for how, n in sorted(kills.items()))
     outcome.notes.append(f"{kills.total()} kills: {counts}")
     return outcome

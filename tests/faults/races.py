@@ -9,16 +9,14 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from faults.campaign import Outcome, each_trial
 from faults.runs import EAGER, Runs, end_all, error_line, marked
 from faults.shim import library
-from folders import differences, results, words
+from faults.studies import STUDY, Studies
 from interrupted_runs import PROCESSES, ended, run_td7
-from offline_runs import TINY
 
 NAME = "races"
 FULL = 60
@@ -28,27 +26,16 @@ STUDIES_EVERY = 10  # trials; their runs are programs, which take seconds to loa
 SETTINGS = EAGER[0], EAGER[4], EAGER[6]
 READY = 0.2  # seconds that both processes have to get ready
 GAP = 0.03  # seconds by which one of them may be later
-STUDY = (
-    *("study", "design", "--tasks", "toys:Point-v0", "--rows", "TD3", "--seeds", "0-1"),
-    *("--steps", "60", "--evaluate-every", "20", "--evaluation-episodes", "1"),
-    *("--engine", "eager", "--set", *words({**TINY["td7"], "random_steps": 30})),
-)
 
 
 def run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
-    campaign = Campaign(folder)
-
-    def trial(number: int, folder: Path) -> str:
-        return campaign.trial(number, np.random.default_rng([seed, number]), folder)
-
-    return each_trial(trials, folder, trial)
+    return each_trial(trials, seed, folder, Campaign(folder).trial)
 
 
 class Campaign:
     def __init__(self, folder: Path) -> None:
         self._runs = Runs(folder)
-        self._folder = folder
-        self._study: dict[str, Any] = {}
+        self._study = Studies(folder)
 
     def trial(self, number: int, random: np.random.Generator, folder: Path) -> str:
         late = float(random.uniform(-GAP, GAP))
@@ -78,27 +65,11 @@ class Campaign:
         return f"{name}: {'one wins' if len(winners) == 1 else 'one after the other'}"
 
     def _studies(self, late: float, folder: Path) -> str:
-        if not self._study:
-            out = self._folder / "study"
-            _, outputs = race([[*STUDY, "--out", str(out)]], 0.0, self._folder)
-            self._study = study_results(out)
-            assert self._study, outputs
         command = [*STUDY, "--out", str(folder / "study")]
         winners, outputs = race([command, command], late, folder)
         assert winners, f"study/study: nobody wins: {outputs}"
-        different = differences(study_results(folder / "study"), self._study)
-        assert not different, f"study/study: {', '.join(different)} differ"
+        self._study.check_same(folder / "study")
         return f"study/study: {'one wins' if len(winners) == 1 else 'one after the other'}"
-
-
-def study_results(out: Path) -> dict[str, bytes]:
-    """The results of the runs of a study, by folder and file."""
-    folders = [file.parent for file in out.rglob("config.json") if "snapshot" not in file.parts]
-    return {
-        f"{folder.relative_to(out)}/{name}": content
-        for folder in folders
-        for name, content in results(folder).items()
-    }
 
 
 def race(commands: Sequence[Sequence[str]], late: float, folder: Path) -> tuple[list[int], str]:

@@ -21,6 +21,7 @@ from offline_runs import BOUNDS, TINY, point_fields, save
 OFTEN = ("--snapshot-every", "0.002")  # minutes
 # Each turn of the loop ends with a snapshot, so that a run always has the same file operations.
 ALWAYS = ("--snapshot-every", "0.00001")
+COMPILING = 300.0  # seconds that the first run of a kind may take: PyTorch compiles what it needs
 PATIENCE = 10.0  # seconds after which no process of a killed run may be left
 MARK = "TD7_FAULTS_FOLDER"  # a variable of all processes of a run, also of those in other groups
 
@@ -51,6 +52,12 @@ EAGER = (
     Setting("checkpointed, 2 processes", "checkpointed, divided", options=DIVIDED),
     Setting("lockstep, 2 processes", "lockstep, divided", settings=LOCKSTEP, options=DIVIDED),
     Setting("offline, 2 processes", "offline, divided", *OFFLINE, options=DIVIDED),
+    # Workers whose owner is a child itself.
+    Setting(
+        "checkpointed, 2 processes, 4 workers",
+        "checkpointed, divided",
+        options=(*DIVIDED, "--workers", "4"),
+    ),
 )
 # Once these have run, PyTorch has what it compiles in a cache on disk.
 SETTINGS = (
@@ -90,10 +97,11 @@ class Runs:
 
     def undisturbed(self, setting: Setting) -> dict[str, Any]:
         if setting.kind not in self._undisturbed:
-            folder = self._folder / f"undisturbed-{len(self._undisturbed)}"
-            folder.mkdir()
+            folder = Path(mkdtemp(dir=self._folder))
             runner = self.runner(setting, folder)
-            runner.finish()
+            process = runner.start()
+            process.join(COMPILING)
+            assert process.exitcode == 0, runner.output() or "an undisturbed run hangs"
             self._undisturbed[setting.kind] = all_contents(runner.path)
         return self._undisturbed[setting.kind]
 

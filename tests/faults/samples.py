@@ -1,13 +1,16 @@
 """Small run folders and a study, made once, which trials copy and spoil."""
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dataset_files
 import td7
 import toys
+from faults.forks import in_child
 from folders import SMALL, words
 from td7.datasets.hdf5 import write_hdf5
 from td7.studies.folder import write_request
@@ -84,8 +87,22 @@ def make_study(out: Path) -> None:
     (out / "failed.json").write_text('{\n  "old--run": "the power failed"\n}\n')
 
 
-def make_all(folder: Path) -> int:
-    """Make every sample below `folder`, each in a folder that a trial copies whole."""
+def samples(folder: Path) -> Path:
+    """A folder with every sample, made once for all parts whose folders lie beside this one.
+
+    data.hdf5, KIND/run per kind of RUNS, study/study.
+    """
+    made = folder.parent / "samples"
+    if not made.exists():
+        made.mkdir()
+        result = in_child(partial(_make_all, made), made)
+        if result.status:
+            shutil.rmtree(made)
+            raise RuntimeError(f"the samples cannot be made: {result.text}")
+    return made
+
+
+def _make_all(folder: Path) -> int:
     data = dataset(folder / "data.hdf5")
     for kind in RUNS:
         (folder / kind).mkdir()

@@ -45,11 +45,6 @@ def check_refused(result: Result, *, warnings: bool = False) -> str:
     return lines[-1]
 
 
-def kind_of(line: str) -> str:
-    """A message without its particulars, to count how many different ones there are."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|[\w./-]*[/\d][\w./-]*", "…", line)[:120]
-
-
 def tree(folder: Path) -> Mapping[str, str]:
     """Every path below a folder, with a digest of a file's content or its kind; follows no link."""
     contents = {}

@@ -61,7 +61,7 @@ def read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int)
             task_kwargs = None if kwargs_text is None else dict(json.loads(kwargs_text))
             cut_rows = np.asarray(attributes.get(f"{ATTRIBUTE}cut_rows", ()), np.int64)
             self_collected = bool(attributes.get(f"{ATTRIBUTE}self_collected", False))
-            stated_bounds = _stated_bounds(attributes, layout)
+            stated_bounds = _stated_bounds(where, attributes, layout)
         bounds = action_bounds(where, bounds, stated_bounds, layout)
         terminals, timeouts, timeout_warnings = _ends(where, fields, time_limit)
         rewards = _read_numbers(where, fields["rewards"])
@@ -163,13 +163,17 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _stated_bounds(attributes: Mapping[str, Any], layout: RowLayout) -> ActionMap:
-    """Return the action bounds that the file states; [-1, 1] if it states none."""
+def _stated_bounds(where: str, attributes: Mapping[str, Any], layout: RowLayout) -> ActionMap:
+    """Return the action bounds that the file states; [-1, 1] if it states none.
+
+    Bounds that are none are refused even where the task's replace them: such a file is damaged.
+    """
     low, high = (
         np.atleast_1d(attributes.get(f"{ATTRIBUTE}action_{side}", [default] * layout.action_dim))
         for side, default in (("low", -1.0), ("high", 1.0))
     )
-    return ActionMap(tuple(map(float, low)), tuple(map(float, high)))
+    bounds = ActionMap(tuple(map(float, low)), tuple(map(float, high)))
+    return action_bounds(where, None, bounds, layout)
 
 
 def _read_numbers(where: str, field: Any) -> Float32:

@@ -219,10 +219,15 @@ def _run_times(record: RunRecord, notes: list[str]) -> tuple[float | None, float
     """Seconds of the whole run, and of a step of all seeds: there is one update per step."""
     try:
         phases = pd.read_csv(record.folder / "timings.csv").set_index("phase")
-        total = float(phases["seconds"]["total"])
-        learn = phases.reindex(["learn"]).fillna(0.0).iloc[0]
-        updates = float(learn["times"]) / len(record.seeds)
-        return total, float(learn["seconds"]) / updates if updates else None
+        if not phases.index.is_unique:
+            raise ValueError("a phase stands there twice")
+        numbers = {name: phases[name].astype(float).to_dict() for name in ("seconds", "times")}
+        total = numbers["seconds"]["total"]
+        learn, times = (numbers[name].get("learn", 0.0) for name in ("seconds", "times"))
+        if not all(0 <= number < np.inf for number in (total, learn, times)):
+            raise ValueError("a time that is none")
+        updates = times / len(record.seeds)
+        return total, learn / updates if updates else None
     except (OSError, ValueError, KeyError):
-        notes.append("timings.csv has no total")
+        notes.append("timings.csv does not have the times of the run")
         return None, None

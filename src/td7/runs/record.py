@@ -22,7 +22,8 @@ from td7.option_values import parse_seeds
 from td7.types import Task
 
 FINISHED = "finished.json"
-SEALED = ("config.json", "evaluations.csv", "episodes.csv", "metrics.csv", "timings.csv")
+TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
+SEALED = ("config.json", *TABLES, "timings.csv")
 # What a folder holds before it has its config.json.
 BEFORE_CONFIG = {".lock", "config.mac", ".config.mac.tmp", ".config.json.tmp"}
 
@@ -139,20 +140,37 @@ def finished_steps(path: Path) -> int | None:
 
 
 def changes_since_finish(path: Path) -> list[str]:
-    """Return a line per file of a finished run that is not as it was when the run ended."""
+    """Return a line per file of a finished run that is there, but not as when the run ended."""
+    return [
+        f"{name} was changed after the run had ended"
+        for name in _changed(path)
+        if (path / name).exists()
+    ]
+
+
+def check_tables(path: Path) -> None:
+    """Raise if a table of a finished run was changed: it would get the checksum of a good one."""
+    for name in _changed(path):
+        if name in TABLES:
+            raise InputError(
+                f"{path / name} was changed after the run had ended; put it back, or delete "
+                f"{path / FINISHED} to continue with the table as it is"
+            )
+
+
+def _changed(path: Path) -> list[str]:
     try:
         files = _read_finish(path).get("files", {})  # runs before had no checksums
-        # Of no other files: a stranger may name any, such as /dev/zero.
-        digests = {path / name: FileDigest(**files[name]) for name in SEALED if name in files}
+        digests = {name: FileDigest(**digest) for name, digest in files.items()}
     except FileNotFoundError:
         return []
     except TypeError:
         raise InputError(f"{path / FINISHED} is damaged: its files have no checksums") from None
-    return [
-        f"{file.name} {'was changed after the run had ended' if file.exists() else 'is missing'}"
-        for file, digest in digests.items()
-        if digest.mismatch(file)
-    ]
+    if unknown := digests.keys() - set(SEALED):  # perhaps a path outside the folder
+        raise InputError(
+            f"{path / FINISHED} is damaged: {min(unknown)!r:.99} is not a file of a run"
+        )
+    return [name for name, digest in digests.items() if digest.mismatch(path / name)]
 
 
 def _read_finish(path: Path) -> dict[str, Any]:
