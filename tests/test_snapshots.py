@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from folders import SMALL, contents, differences, newest
 from td7.engine.replay import Replay
 from td7.errors import InputError, RunError
 from td7.files import write
+from td7.runs.manifest import Manifest
 from td7.runs.snapshots import KEPT, ROWS, Snapshots
 from td7.types import Float32, RowLayout
 
@@ -246,15 +247,15 @@ def test_a_file_that_cannot_be_read_is_damage(store: Store) -> None:
 def test_reading_changes_no_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """`td7 dataset record` reads snapshots of runs that go on: one written meanwhile is good."""
     flip(store.folder / "000002" / "state.safetensors")
-    fault = Snapshots._fault
+    read = Manifest.read
 
-    def meanwhile(self: Snapshots, folder: Path, trusted: Collection[str] = ()) -> str:
+    def meanwhile(folder: Path) -> Manifest:
         if not (store.folder / "000003").exists():
             shutil.copytree(store.folder / "000001", store.folder / "000003")
-        return fault(self, folder, trusted)
+        return read(folder)
 
     other = store.again()
-    monkeypatch.setattr(Snapshots, "_fault", meanwhile)
+    monkeypatch.setattr(Manifest, "read", meanwhile)
     assert other.value() == 1.0
     names = [path.name for path in store.folder.iterdir()]
     assert sorted(names) == ["000001", "000002", "000003", "replay"]
