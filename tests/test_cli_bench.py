@@ -113,6 +113,7 @@ def test_bench_measures_on_each_device(
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("td7.bench.updates.measure", measured)
+    monkeypatch.setattr("td7.bench.run.device_bytes", lambda _: None)  # nobody knows
     monkeypatch.setattr("td7.bench.run.machine", lambda devices: machine(["cpu"]) | {"of": devices})
     words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
     assert main([*words, "0.01", "--device", "cpu,cuda"]) == 0

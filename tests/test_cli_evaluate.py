@@ -128,7 +128,7 @@ def test_a_fault_closes_the_environment(run_copy: Path, monkeypatch: pytest.Monk
     closed: list[bool] = []
     monkeypatch.setattr(toys.Point, "close", lambda _: closed.append(True))
     monkeypatch.setattr(toys.Point, "step", lambda *_: 1 / 0)
-    with pytest.raises(td7.RunError, match=r"seed 0, evaluation: .* ZeroDivisionError"):
+    with pytest.raises(td7.RunError, match=r"seed 0, evaluation at step 30, .* ZeroDivisionError"):
         td7.evaluate(run_copy)
     assert closed == [True]
 

@@ -203,7 +203,7 @@ def test_a_fault_of_the_task_is_status_1(
     options = [*ENV, "--steps", "50", "--quiet", "--seeds", "7", "--out", "run"]
     options += ["--set", "random_steps=10"]
     message = failing_command("train", *options, "--env-kwargs", "fault=raise", "at=3", status=1)
-    where = "seed 7, evaluation at step 0"
+    where = "seed 7, evaluation at step 0, episode 0, step 3"
     fault = "the environment raised ValueError: the motor is on fire"
     saved = "all training before it is saved, `td7 resume run` tries again"
     assert message == f"{where}: {fault}; {saved} (run/error.txt has its traceback)"

@@ -1,6 +1,5 @@
 """Which kept policy counts as medium."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from recorded_runs import (
     recorded,
 )
 from td7.datasets.record import FIRST_EPISODE
+from td7.runs import policy_files
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,10 @@ def test_medium_is_not_a_checkpoint_that_is_still_the_first_policy(
 ) -> None:
     write_evaluations(td3_copy, [10, 0, 40, 0, 90, 0, 100, 0, 100])
     file = f"seed-{OTHER}.safetensors"
-    shutil.copy(kept(td3_copy, 0) / file, kept(td3_copy, 40) / file)
+    weights = (kept(td3_copy, 0) / file).read_bytes()
+    policy_files.write_policies(
+        kept(td3_copy, 40), policy_files.read_description(kept(td3_copy, 40)), {OTHER: weights}
+    )
     out = tmp_path / "medium.hdf5"
     recorded(td3_copy, "medium", N, out, "--seed", OTHER)
     assert attributes(out)["td7.policy_steps"] == [80]

@@ -219,7 +219,9 @@ def test_what_an_environment_raises_is_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(lockstep, "can_spin", lambda _: spins)
-    with pytest.raises(RunError, match=r"seed 0, episode 0: .* ValueError: the motor is on fire"):
+    with pytest.raises(
+        RunError, match=r"seed 0, episode 0, step 1: .* ValueError: the motor is on fire"
+    ):
         train(tmp_path / "run", workers=workers, env_kwargs={"fault": "raise", "at": 1})
     assert capfd.readouterr().err == ""
     assert "in step\n" in (tmp_path / "run" / "error.txt").read_text()

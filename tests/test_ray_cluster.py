@@ -1,6 +1,5 @@
 """`td7 study --backend ray` on a real Ray cluster of several nodes, all on this machine."""
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import toys
 from td7 import files
 from td7.cli.main import main
 from td7.errors import InputError
+from td7.files import read_sealed
 from td7.options import TrainOptions, to_words
 from td7.studies.folder import (
     PlannedRun,
@@ -164,7 +164,7 @@ def test_the_command_reports_failures_and_runs_the_others(
     output = capsys.readouterr()
     assert "1 of 2 runs are done" in output.out
     assert "failed: 01-TD3--toys_Faulty-v0: seed 0, evaluation at step 0" in output.err
-    assert list(json.loads((out / "failed.json").read_text())) == ["01-TD3--toys_Faulty-v0"]
+    assert list(read_sealed(out / "failed.json")) == ["01-TD3--toys_Faulty-v0"]
 
 
 def test_without_ray_the_error_names_the_extra(

@@ -24,6 +24,7 @@ from fake_runs import dataset_fields, write_config
 from folders import words
 from td7.cli.main import main
 from td7.errors import InputError
+from td7.files import read_sealed
 from td7.options import TrainOptions
 from td7.processes import StopScriptImport, available_cores
 from td7.report.report import read_report
@@ -168,7 +169,7 @@ def test_a_failed_run_is_recorded_and_does_not_stop_the_others(
     fault = "the motor is on fire"
     assert "failed: 01-TD3--toys_Faulty-v0: seed 0, evaluation at step 0" in output.err
     assert fault in output.err
-    failures = json.loads((out / "failed.json").read_text())
+    failures = read_sealed(out / "failed.json")
     assert list(failures) == ["01-TD3--toys_Faulty-v0"]
     assert fault in failures["01-TD3--toys_Faulty-v0"]
     assert main(command) == 1

@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def film(run: Path, file: Path) -> list[str]:
-    return ["evaluate", str(run), "--episodes", "1", "--video", str(file)]
+    return ["evaluate", str(run), "--episodes", "1", "--video", str(file), "--trust"]
 
 
 def frames(file: Path) -> list[Any]:

@@ -153,10 +153,10 @@ def evaluate(
         policies.note_unverified(path, loaded.values(), say)
     for policy in loaded.values():
         check_task(run_record, policy.spec.task, trust=trust)
+    steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if say is not None:
         for change in changes_since_finish(run):
             say(f"{run}: {change}")
-    steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if video:
         record(loaded[seeds[0]], Path(video), seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
     rows = []
