@@ -4,11 +4,10 @@ Checksums show that files are as they were written, but not that their content f
 """
 
 import reprlib
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from td7.algorithms.checkpoints import Assessment
@@ -28,18 +27,19 @@ def check_content(
 ) -> None:
     """Raise a SnapshotError for content that does not fit, an InputError for another config.
 
-    `own`: the tensors of the run's loop alone, whose lengths may be any.
+    `own`: the tensors of the run's loop alone, which have at most one entry per step.
     """
     saved = snapshot.members
     record = _typed(saved, "config", dict)
     _require(_is_count(record.get("steps")), "config.steps", record.get("steps"))
     check_same(config.to_json(), record)
     _check_counters(config, saved)
-    _check_members(config, saved)
+    members = _checked_members(config, saved)
     _check_evaluations(config, saved)
-    _check_tables(parts, saved)
-    _check_rows(parts, snapshot)
-    _check_tensors(parts, own, snapshot)
+    _check_tables(parts, members, saved)
+    _check_rows(parts, members, snapshot)
+    lengths = {name: max(member.steps for member in members) for name in own}
+    _check_tensors({**state_tensors(parts), **own}, lengths, parts, snapshot)
 
 
 # -- members.json ----------------------------------------------------------------------------------
@@ -58,14 +58,17 @@ def _check_counters(config: RunConfig, saved: Mapping[str, Any]) -> None:
     _require(seconds.keys() == times.keys(), "times", times)
 
 
-def _check_members(config: RunConfig, saved: Mapping[str, Any]) -> None:
-    members = _typed(saved, "members", list)
-    _require(len(members) == len(config.seeds), "members", members)
-    for seed, member in zip(config.seeds, members, strict=True):
-        _check_fields("members", member, Member)
-        _check_fields("assessment", member["assessment"], Assessment)
-        _require(member["seed"] == seed, "seed", member["seed"])
-        _require(member["steps"] <= config.steps, "steps", member["steps"])
+def _checked_members(config: RunConfig, saved: Mapping[str, Any]) -> list[Member]:
+    members = []
+    for data in _typed(saved, "members", list):
+        _check_fields("members", data, Member)
+        _check_fields("assessment", data["assessment"], Assessment)
+        members.append(Member.from_json(data))
+    seeds = [member.seed for member in members]
+    _require(seeds == list(config.seeds), "members", seeds)
+    for member in members:
+        _require(member.steps <= config.steps, "steps", member.steps)
+    return members
 
 
 def _check_fields(name: str, data: object, kind: type) -> None:
@@ -76,8 +79,8 @@ def _check_fields(name: str, data: object, kind: type) -> None:
     for f in declared.values():
         value = data.get(f.name, f.default)
         # A number that has not been set is below 0.
-        fits = _FITS[f.type](value) or (f.type is int and value == f.default)
-        _require(fits, f.name, data.get(f.name))
+        is_unset = f.type is int and value is not MISSING and value == f.default
+        _require(_FITS[f.type](value) or is_unset, f.name, data.get(f.name))
 
 
 def _check_evaluations(config: RunConfig, saved: Mapping[str, Any]) -> None:
@@ -92,14 +95,13 @@ def _check_evaluations(config: RunConfig, saved: Mapping[str, Any]) -> None:
         _require(fits, "pending_evaluations", evaluation)
 
 
-def _check_tables(parts: RunParts, saved: Mapping[str, Any]) -> None:
+def _check_tables(parts: RunParts, members: Sequence[Member], saved: Mapping[str, Any]) -> None:
     """Check that the tables can be cut back to the rows that the snapshot counts."""
     counts = _typed(saved, "table_rows", dict)
     seeds = set(map(str, saved["seeds"]))
     for table in counts.values():
         fits = isinstance(table, dict) and table.keys() <= seeds
         _require(fits and all(map(_is_count, table.values())), "table_rows", table)
-    members = [Member.from_json(member) for member in saved["members"]]
     try:
         parts.folder.check(rows_to_keep(members, saved), counts)
     except InputError as error:
@@ -109,12 +111,12 @@ def _check_tables(parts: RunParts, saved: Mapping[str, Any]) -> None:
 # -- the replay and the tensors --------------------------------------------------------------------
 
 
-def _check_rows(parts: RunParts, snapshot: Snapshot) -> None:
+def _check_rows(parts: RunParts, members: Sequence[Member], snapshot: Snapshot) -> None:
     """Check that there are rows from the oldest one in the replay to the newest."""
     replay, saved = parts.replay, snapshot.members
     for m, (seed, rows) in enumerate(snapshot.rows.items()):
         added = saved["rows_added"][m]
-        expected = replay.added[m] if replay.is_shared else saved["members"][m]["steps"]
+        expected = replay.added[m] if replay.is_shared else members[m].steps
         _require(added == expected, "rows_added", saved["rows_added"])
         if replay.is_shared or not added:
             fits = not rows.shards
@@ -125,33 +127,29 @@ def _check_rows(parts: RunParts, snapshot: Snapshot) -> None:
             raise SnapshotError(f"the replay rows of seed {seed} do not fit")
 
 
-def _check_tensors(parts: RunParts, own: Mapping[str, Tensor], snapshot: Snapshot) -> None:
+def _check_tensors(
+    now: Mapping[str, Tensor], longest: Mapping[str, int], parts: RunParts, snapshot: Snapshot
+) -> None:
+    """Check for tensors like those of the run now; `longest` names those of another length."""
     saved, tensors = snapshot.members, snapshot.tensors
-    expected = {
-        name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in state_tensors(parts).items()
-    }
-    policy = (torch.from_numpy(parts.checkpoints[0]).dtype, parts.checkpoints[0].shape)
-    for i in range(len(saved["pending_evaluations"])):
-        expected[f"pending_evaluation.{i}"] = policy
-    for name, tensor in own.items():
-        length = len(tensors[name]) if name in tensors and tensors[name].dim() else 0
-        expected[name] = (tensor.dtype, (length, *tensor.shape[1:]))
+    expected = {name: (tensor.dtype, list(tensor.shape)) for name, tensor in now.items()}
     for seed, added in zip(saved["seeds"], saved["rows_added"], strict=True):
-        name = f"replay.priorities.{seed}"
-        expected[name] = (expected[name][0], (min(added, parts.replay.capacity),))
+        expected[f"replay.priorities.{seed}"][1][0] = min(added, parts.replay.capacity)
+    for i in range(len(saved["pending_evaluations"])):
+        expected[f"pending_evaluation.{i}"] = expected[f"checkpoint.{saved['seeds'][0]}"]
     for name, (dtype, shape) in expected.items():
         if name not in tensors:
             raise SnapshotError(f"{STATE} does not have {name!r}")
         tensor = tensors[name]
-        if (tensor.dtype, tuple(tensor.shape)) != (dtype, shape):
+        if name in longest and tensor.dim():
+            shape[0] = min(len(tensor), longest[name])
+        if (tensor.dtype, list(tensor.shape)) != (dtype, shape):
             raise SnapshotError(
-                f"{STATE}: {name!r} is {tensor.dtype} {list(tensor.shape)}, "
-                f"not {dtype} {list(shape)}"
+                f"{STATE}: {name!r} is {tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}"
             )
-        is_count = not tensor.is_floating_point()
-        is_positive = is_count or name.startswith("replay.")
-        if is_positive and not bool(((tensor >= 0) & tensor.isfinite()).all()):
-            raise SnapshotError(f"{STATE}: {name!r} has negative or infinite numbers")
+        must_count = name.startswith("replay.") or not tensor.is_floating_point()
+        if must_count and not bool(((tensor >= 0) & tensor.isfinite()).all()):
+            raise SnapshotError(f"{STATE}: {name!r} has numbers that are not positive and finite")
 
 
 # -- values ----------------------------------------------------------------------------------------
