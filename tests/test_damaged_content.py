@@ -259,6 +259,7 @@ MEMBERS: dict[str, Callable[[Any], object]] = {
     "a member that is no object": lambda m: m.update(members=[1, 2]),
     "a member without its seed": lambda m: m["members"][0].pop("seed"),
     "a member without its steps": lambda m: m["members"][0].pop("steps"),
+    "other steps": member(steps=30),
     "another member's seed": member(seed=0),
     "an unknown field of a member": member(luck=7),
     "a member that has finished": member(finished=True),

@@ -5,7 +5,7 @@ Checksums show that files are as they were written, but not that their content f
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from torch import Tensor
@@ -72,15 +72,14 @@ def _checked_members(config: RunConfig, saved: Mapping[str, Any]) -> list[Member
 
 
 def _check_fields(name: str, data: object, kind: type) -> None:
-    """Check the fields that a dataclass has in JSON; some may be newer than the snapshot."""
+    """Check the fields that a dataclass has in JSON; all snapshots that can be read have all."""
     declared = {f.name: f for f in fields(kind) if f.name not in UNSAVED}
-    if not isinstance(data, dict) or not data.keys() <= declared.keys():
+    if not isinstance(data, dict) or data.keys() != declared.keys():
         raise _unfit(name, data)
     for f in declared.values():
-        value = data.get(f.name, f.default)
-        # A number that has not been set is below 0.
-        is_unset = f.type is int and value is not MISSING and value == f.default
-        _require(_FITS[f.type](value) or is_unset, f.name, data.get(f.name))
+        value = data[f.name]
+        is_unset = f.type is int and value == f.default  # which may be below 0
+        _require(_FITS[f.type](value) or is_unset, f.name, value)
 
 
 def _check_evaluations(config: RunConfig, saved: Mapping[str, Any]) -> None:
@@ -118,6 +117,8 @@ def _check_rows(parts: RunParts, members: Sequence[Member], snapshot: Snapshot) 
         added = saved["rows_added"][m]
         expected = replay.added[m] if replay.is_shared else members[m].steps
         _require(added == expected, "rows_added", saved["rows_added"])
+        if replay.is_shared:
+            _require(saved["updates"][m] == members[m].steps, "updates", saved["updates"])
         if replay.is_shared or not added:
             fits = not rows.shards
         else:
