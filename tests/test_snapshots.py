@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,54 +18,14 @@ from torch import Tensor
 import td7
 import toys
 from folders import SMALL, contents, differences, newest
-from td7.engine.replay import Replay
+from snapshot_store import SEEDS, Store, cut, empty, flip
 from td7.errors import InputError, RunError
 from td7.files import write
+from td7.runs.manifest import Manifest
 from td7.runs.snapshots import KEPT, ROWS, Snapshots
-from td7.types import Float32, RowLayout
+from td7.types import Float32
 
 assert toys  # registers the tasks
-SEEDS = (3, 8)
-CAPACITY = 10
-LAYOUT = RowLayout(state_dim=2, action_dim=1)
-
-
-class Store:
-    """A replay of two seeds whose rows are numbered, and its snapshots."""
-
-    def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
-        self.folder = folder
-        self.warnings: list[str] = []
-        self.snapshots = Snapshots(folder, self.warnings.append)
-        cpu = torch.device("cpu")
-        self.replay = Replay(LAYOUT, capacity, len(SEEDS), cpu, torch.float32)
-
-    def add(self, *counts: int) -> None:
-        for member, count in enumerate(counts):
-            begin = self.replay.added[member]
-            numbers = np.arange(begin, begin + count) + 1_000 * member
-            rows = np.repeat(numbers[:, None], LAYOUT.width, axis=1).astype(np.float32)
-            self.replay.append(member, rows)
-
-    def save(self, value: float = 0.0) -> Path:
-        tensors = {"float": torch.full((2, 3), value), "count": torch.tensor([1], dtype=torch.int8)}
-        members = {"seeds": list(SEEDS), "value": value, "added": self.replay.added}
-        return self.snapshots.save(tensors, members, self.replay)
-
-    def again(self) -> "Store":
-        """As another process finds it."""
-        return Store(self.folder, self.replay.capacity)
-
-    def value(self) -> float:
-        loaded = self.snapshots.load()
-        assert loaded is not None
-        assert loaded.members["value"] == float(loaded.tensors["float"][0, 0])
-        return float(loaded.members["value"])
-
-    def shards(self) -> list[str]:
-        return sorted(
-            str(path.relative_to(self.folder)) for path in (self.folder / "replay").glob("*/*")
-        )
 
 
 @pytest.fixture
@@ -159,25 +119,10 @@ def test_two_names_for_one_tensor_are_two_tensors(store: Store) -> None:
 # Damage
 
 
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-3])
-
-
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
 FILES = [
     "000002/state.safetensors",
     "000002/members.json",
     "000002/manifest.json",
-    "replay/seed-3/000000000004-000000000007.npy",
 ]
 
 
@@ -246,15 +191,15 @@ def test_a_file_that_cannot_be_read_is_damage(store: Store) -> None:
 def test_reading_changes_no_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """`td7 dataset record` reads snapshots of runs that go on: one written meanwhile is good."""
     flip(store.folder / "000002" / "state.safetensors")
-    fault = Snapshots._fault
+    read = Manifest.read
 
-    def meanwhile(self: Snapshots, folder: Path, trusted: Collection[str] = ()) -> str:
+    def meanwhile(folder: Path) -> Manifest:
         if not (store.folder / "000003").exists():
             shutil.copytree(store.folder / "000001", store.folder / "000003")
-        return fault(self, folder, trusted)
+        return read(folder)
 
     other = store.again()
-    monkeypatch.setattr(Snapshots, "_fault", meanwhile)
+    monkeypatch.setattr(Manifest, "read", meanwhile)
     assert other.value() == 1.0
     names = [path.name for path in store.folder.iterdir()]
     assert sorted(names) == ["000001", "000002", "000003", "replay"]
@@ -271,35 +216,10 @@ def test_damage_to_the_older_one_does_not_end_a_run(
     assert (store.folder / "damaged-000002").is_dir()
 
 
-def test_a_damaged_shard_that_both_need_leaves_none(store: Store) -> None:
-    flip(store.folder / "replay/seed-8/000000000000-000000000002.npy")
-    other = store.again()
-    with pytest.raises(RunError) as caught:
-        other.snapshots.load()
-    told = str(caught.value)
-    assert told.startswith(f"no usable snapshot in {store.folder}: 000002: ")
-    assert "000001: " in told
-    assert "SHA-256" in told
-    assert "\n" not in told
-    assert (store.folder / "000002").exists()  # nothing is moved: a disk may come back
-
-
 def test_a_run_continues_after_damage_and_again_after_more(store: Store) -> None:
     for value in (20.0, 30.0):
         flip(store.folder / "000002" / "state.safetensors")
-        store = store.again()
-        assert store.value() == 1.0
-        loaded = store.snapshots.load()
-        assert loaded is not None
-        for member, seed in enumerate(SEEDS):
-            size = loaded.members["added"][member]
-            store.replay.restore(
-                member,
-                store.snapshots.rows(loaded, seed),
-                size,
-                torch.ones(size, dtype=torch.float64),
-                torch.tensor(1.0),
-            )
+        store = store.resumed()
         store.add(1, 1)
         store.save(value)
         assert store.again().value() == value
@@ -309,48 +229,55 @@ def test_a_run_continues_after_damage_and_again_after_more(store: Store) -> None
 # Space
 
 
+def shards_of_one_row(seed: int, *numbers: int) -> list[str]:
+    return [f"replay/seed-{seed}/{i:012d}-{i + 1:012d}.npy" for i in numbers]
+
+
 def test_shards_are_written_once(store: Store) -> None:
-    first = store.folder / "replay/seed-3/000000000000-000000000004.npy"
+    first = store.folder / shards_of_one_row(3, 0)[0]
     before = first.stat()
     store.add(2, 0)
     store.save()
     after = first.stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-    assert store.shards() == [
-        "replay/seed-3/000000000000-000000000004.npy",
-        "replay/seed-3/000000000004-000000000007.npy",
-        "replay/seed-3/000000000007-000000000009.npy",
-        "replay/seed-8/000000000000-000000000002.npy",
-        "replay/seed-8/000000000002-000000000003.npy",
-    ]
+    assert store.shards() == [*shards_of_one_row(3, *range(9)), *shards_of_one_row(8, 0, 1, 2)]
 
 
 def test_shards_are_also_written_once_after_a_restart(store: Store) -> None:
-    other = store.again()
-    other.snapshots.load()
-    other.add(9, 3)  # the rows that were there, as far as numbers go, and two more
-    before = {name: (other.folder / name).stat().st_ino for name in other.shards()}
+    other = store.resumed()
+    other.add(2, 0)
+    before = {name: (other.folder / name).stat().st_ino for name in other.files()}
     other.save()
-    after = {name: (other.folder / name).stat().st_ino for name in other.shards()}
+    after = {name: (other.folder / name).stat().st_ino for name in other.files()}
     assert before.items() <= after.items()
-    assert set(after) - set(before) == {"replay/seed-3/000000000007-000000000009.npy"}
+    new = set(after) - set(before)
+    assert new == {*shards_of_one_row(3, 7, 8), "replay/parity/000003-0.xor"}
 
 
 def test_shards_go_when_the_ring_has_passed_them(store: Store) -> None:
-    store.add(7, 0)  # rows 4 to 14 of seed 3 are left
+    """All of a group at once."""
+    store.add(6, 10)  # rows 3 to 13 of seed 3 and 3 to 13 of seed 8 are left
     store.save()
-    first = "replay/seed-3/000000000000-000000000004.npy"
-    assert first in store.shards()  # the snapshot before needs it
+    assert store.shards()[:3] == shards_of_one_row(3, 0, 1, 2)  # row 3 was written with them
+    store.add(1, 0)
     store.save()
-    assert first not in store.shards()
-    np.testing.assert_array_equal(rows(store.again(), 3)[-CAPACITY:, 0], range(4, 14))
+    assert store.shards()[:3] == shards_of_one_row(3, 0, 1, 2)  # the snapshot before needs them
+    store.save()
+    assert store.shards() == [
+        *shards_of_one_row(3, *range(4, 14)),
+        *shards_of_one_row(8, *range(2, 13)),
+    ]
+    np.testing.assert_array_equal(rows(store.again(), 3)[:, 0], range(4, 14))
     store.add(30, 0)  # more than a ring at once
     store.save()
     store.save()
-    assert [name for name in store.shards() if "seed-3" in name] == [
-        "replay/seed-3/000000000034-000000000044.npy"
-    ]
+    in_ring = shards_of_one_row(3, *range(34, 44))
+    assert [name for name in store.shards() if "seed-3" in name][-10:] == in_ring
     np.testing.assert_array_equal(rows(store.again(), 3)[:, 0], range(34, 44))
+    store.add(0, 30)
+    store.save()
+    store.save()
+    assert store.shards() == [*in_ring, *shards_of_one_row(8, *range(33, 43))]
 
 
 def test_two_snapshots_are_kept(store: Store) -> None:
@@ -618,6 +545,7 @@ def test_no_file_is_a_pickle(finished: Path) -> None:
         ".npy": lambda file: np.load(file, allow_pickle=False),
         ".csv": lambda file: file.read_text(),
         ".safetensors": load_file,
+        ".xor": Path.read_bytes,
     }
     files = [path for path in finished.rglob("*") if path.is_file() and path.name != ".lock"]
     assert {file.suffix for file in files} == set(readers)

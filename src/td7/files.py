@@ -49,11 +49,26 @@ class FileDigest(NamedTuple):
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             return cls(sha256, os.fstat(file.fileno()).st_size)
 
+    def fits(self, content: bytearray) -> bool:
+        """Whether a file with this content would be right."""
+        return self == FileDigest(hashlib.sha256(content).hexdigest(), len(content))
+
+    def may_fit(self, path: Path) -> bool:
+        """Whether a file is there and has the right size; its content is not read."""
+        try:
+            status = path.lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == self.bytes
+
     def mismatch(self, path: Path) -> str:
         """Return how the file differs from this, or an empty string."""
         try:
-            if path.stat().st_size != self.bytes:
-                return f"{path.name} has {path.stat().st_size} bytes, not {self.bytes}"
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                return f"{path.name} is not a file"
+            if status.st_size != self.bytes:
+                return f"{path.name} has {status.st_size} bytes, not {self.bytes}"
             with path.open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256:
                     return f"{path.name} does not have the SHA-256 of its manifest"
@@ -133,7 +148,7 @@ def temporary_file(path: Path, suffix: str = ".tmp") -> Iterator[Path]:
         raise
 
 
-def write(path: Path, content: bytes | Callable[[Any], None]) -> FileDigest:
+def write(path: Path, content: bytes | Callable[[Any], object]) -> FileDigest:
     """Write a file atomically: after a crash it holds either its old or its new content.
 
     A callable `content` receives an object with a method `write` for bytes.

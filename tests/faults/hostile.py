@@ -50,13 +50,20 @@ WRITTEN = (
     *("timings.csv", "finished.json", "error.txt", "learning_curve.png", ".lock"),
     *("policy/policy.json", "policy/seed-2.safetensors", "policies/000000080/policy.json"),
     *("snapshot/000003/manifest.json", "snapshot/000003/state.safetensors"),
-    "snapshot/replay/seed-2/000000000060-000000000080.npy",
-    "snapshot/replay/seed-2/000000000060-000000000080.npy.parity",
+    *(
+        "snapshot/replay/seed-2/000000000000-000000000005.npy",
+        "snapshot/replay/parity/000001-0.xor",
+    ),
+    *(
+        "snapshot/replay/seed-2/000000000060-000000000062.npy",
+        "snapshot/replay/parity/000003-0.xor",
+    ),
 )
 FOLDERS = (
     *("policy", "policies", "policies/000000080", "snapshot", "snapshot/000002"),
     *("snapshot/000003", "snapshot/.000003.tmp", "snapshot/damaged-000002"),
     *("snapshot/replay", "snapshot/replay/seed-2", "tensorboard"),
+    "snapshot/replay/parity",
 )
 
 

@@ -1,6 +1,7 @@
 """Record datasets in D4RL's layout: what a run's policies do, or what the run did."""
 
 import json
+import reprlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.rollouts.pool import Executor, make_executor
 from td7.runs import policies
+from td7.runs.manifest import MEMBERS, SnapshotError
 from td7.runs.policies import Policy
 from td7.runs.record import RunRecord
-from td7.runs.snapshots import ROWS, Snapshots, process_folders
+from td7.runs.snapshots import ROWS, Snapshot, Snapshots, process_folders
 from td7.runs.trust import check_task
 from td7.types import Episode, Float32, RowLayout
 
@@ -205,7 +207,7 @@ class Recorder:
             raise InputError(f"{self.run} learned from a dataset and collected no transitions")
         for folder in process_folders(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)
-            snapshot = snapshots.load()
+            snapshot = snapshots.load(_check_rows)
             if snapshot is not None and self.seed in snapshot.members["seeds"]:
                 break
         else:
@@ -224,6 +226,12 @@ class Recorder:
         steps = self._table("episodes.csv")["step"].tolist()
         ends = [step - 1 for step in steps if step <= self.rows]
         return Recording(rows, tuple(ends), () if self.rows - 1 in ends else (self.rows - 1,))
+
+
+def _check_rows(snapshot: Snapshot) -> None:
+    added = snapshot.members.get("rows_added")
+    if added != [rows.end for rows in snapshot.rows.values()]:
+        raise SnapshotError(f"{MEMBERS}: 'rows_added' is {reprlib.repr(added)}")
 
 
 def _play_all(executor: Executor, tasks: list[EpisodeTask]) -> dict[int, Episode]:

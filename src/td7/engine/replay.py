@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,6 +80,12 @@ class Replay:
 
     def size(self, member: int) -> int:
         return min(self.added[member], self.capacity)
+
+    def numbered_rows(self, member: int, begin: int, end: int) -> Float32:
+        """Return the member's rows from number `begin` to `end`, counted since its first one."""
+        indices = np.arange(begin, end) % self.capacity
+        rows: Float32 = self.rows[member, indices].cpu().numpy()
+        return rows
 
     def append(self, member: int, rows: Float32) -> None:
         """Store the member's next rows, over its oldest ones once the ring is full."""

@@ -67,8 +67,17 @@ class Table:
 
     def cut_back(self, keep: Keep, counts: Mapping[int, int]) -> None:
         """Remove the rows that are newer than a snapshot, which knows `counts` rows per seed."""
-        kept = [",".join(self.columns)]
-        self.counts = Counter()
+        lines, self.counts = self._older(keep, counts)
+        self._rewrite([",".join(self.columns), *lines])
+
+    def check(self, keep: Keep, counts: Mapping[int, int]) -> None:
+        """Raise an InputError if the table cannot be cut back to a snapshot."""
+        self._older(keep, counts)
+
+    def _older(self, keep: Keep, counts: Mapping[int, int]) -> tuple[list[str], Counter[int]]:
+        """Return the rows that are older than a snapshot, and how many each seed has."""
+        kept: list[str] = []
+        kept_counts: Counter[int] = Counter()
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         header, *lines = text.splitlines() or [""]
         columns = tuple(header.split(","))
@@ -78,11 +87,11 @@ class Table:
             # a seed of which the snapshot counts none.
             key = _key(line, len(columns))
             if key is not None and key[0] in counts and keep(*key):
-                self.counts[key[0]] += 1
+                kept_counts[key[0]] += 1
                 kept.append(line + "," * len(missing))
-        if any(self.counts[seed] != count for seed, count in counts.items()):
+        if any(kept_counts[seed] != count for seed, count in counts.items()):
             raise InputError(f"{self.path} does not hold the rows that its snapshot counts")
-        self._rewrite(kept)
+        return kept, kept_counts
 
     def gather(self, files: Sequence[Path]) -> None:
         """Replace the rows by those of `files`, which have the same columns."""
@@ -171,8 +180,12 @@ class RunFolder:
     def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
         """Cut all tables back to a snapshot; a table without a `keep` becomes empty."""
         for name, table in self.tables.items():
-            table_counts = {int(seed): n for seed, n in counts.get(name, {}).items()}
-            table.cut_back(keep.get(name, lambda *_: False), table_counts)
+            table.cut_back(keep.get(name, lambda *_: False), _by_seed(counts.get(name, {})))
+
+    def check(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Raise an InputError if `cut_back` with these would."""
+        for name, table_keep in keep.items():
+            self.tables[name].check(table_keep, _by_seed(counts.get(name, {})))
 
     def gather(self, folders: Sequence[Path]) -> None:
         """Replace the rows of all tables by those of other run folders."""
@@ -208,6 +221,10 @@ class RunFolder:
         for table in self.tables.values():
             table.close()
         self._lock.close()
+
+
+def _by_seed(counts: Mapping[str, int]) -> dict[int, int]:
+    return {int(seed): count for seed, count in counts.items()}
 
 
 def keep_details(error: RunError, path: Path) -> RunError:

@@ -2,34 +2,64 @@
 
     snapshot/000007/               one snapshot: state.safetensors, members.json, manifest.json
     snapshot/replay/seed-0/*.npy   replay rows by absolute number, written once, shared by snapshots
-    snapshot/process-0/snapshot/   both, per process, if a run has several
+    snapshot/replay/parity/*.xor   from which one damaged file per save is recovered (shards.py)
+    snapshot/process-0/snapshot/   all of these, per process, if a run has several
 
 A snapshot is written under a temporary name, ending with the manifest (the SHA-256 of every file it
 needs), flushed, and renamed to a new number. Older snapshots are deleted after the new one has been
-read back and verified, so a good one survives a kill at any moment.
+read back and verified, so a good one survives a kill at any moment. Files that it shares with older
+ones must be there with the right size; what is missing is written again. On resume the newest
+snapshot counts whose files are whole or can be recovered, and whose content fits the run.
 """
 
-import json
+import re
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from td7.engine.replay import Replay
-from td7.errors import InputError, RunError
+from td7.errors import InputError, RunError, one_line
 from td7.files import FileDigest, sync_folder, write, write_json
+from td7.runs.manifest import (
+    FORMAT,
+    MEMBERS,
+    STATE,
+    Manifest,
+    Shard,
+    SnapshotError,
+    read_format,
+    read_object,
+)
+from td7.runs.shards import ReplayFiles, ReplayWriter
 from td7.types import Float32
 
-FORMAT = 3
 EARLIER = {1, 2}
 ROWS = (2, 3)  # formats whose replay rows can be read; 2 has another layout of the weights
 KEPT = 2  # snapshots: the newest, and one in case it is damaged
-UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # what reading a damaged manifest raises
+
+
+@dataclass(frozen=True)
+class SeedRows:
+    """Where the replay rows of a seed are: in consecutive shards, oldest first."""
+
+    shards: list[Shard]
+    width: int  # of a row; 0 if there is none
+
+    @property
+    def begin(self) -> int:
+        """The absolute number of the first row."""
+        return self.shards[0].begin if self.shards else 0
+
+    @property
+    def end(self) -> int:
+        return self.shards[-1].end if self.shards else 0
 
 
 @dataclass(frozen=True)
@@ -38,7 +68,7 @@ class Snapshot:
 
     tensors: dict[str, Tensor]
     members: dict[str, Any]  # everything that is not a tensor, such as counters
-    shards: dict[str, list[str]]  # the files of a seed's replay rows, oldest first
+    rows: dict[int, SeedRows]  # by seed
 
 
 def process_folder(run: Path, number: int) -> Path:
@@ -67,7 +97,7 @@ class Snapshots:
         self.folder = folder
         self._warn = warn
         self._formats = formats  # that `load` accepts
-        self._shards: dict[str, FileDigest] = {}  # files that the next snapshot shares
+        self._replay = ReplayFiles(folder)  # of the newest snapshot, which the next one shares
         self._damaged: list[int] = []  # newer than the one that was loaded
 
     def save(
@@ -78,13 +108,12 @@ class Snapshots:
         for damaged in self._damaged:  # the run has continued from an older one
             self._set_aside(damaged)
         self._damaged = []
-        trusted = set(self._shards)
-        shards = {
-            # Rows that all members share are the dataset's, which a resumed run reads again.
-            str(seed): [] if replay.is_shared else self._append_shard(str(seed), member, replay)
-            for member, seed in enumerate(members["seeds"])
-        }
         number = max(self._numbers(), default=0) + 1
+        # Rows that all members share are the dataset's, which a resumed run reads again.
+        seeds = [] if replay.is_shared else members["seeds"]
+        writer = ReplayWriter(self._replay, replay, seeds, number)
+        writer.update()
+        shards = {str(seed): writer.shards(str(seed)) if seeds else [] for seed in members["seeds"]}
         final = self.folder / f"{number:06d}"
         aside = self.folder / f".{final.name}.tmp"
         shutil.rmtree(aside, ignore_errors=True)
@@ -94,21 +123,16 @@ class Snapshots:
             name: tensor.detach().to("cpu", copy=True).contiguous()
             for name, tensor in tensors.items()
         }
-        digests = {
-            f"{final.name}/state.safetensors": write(
-                aside / "state.safetensors", safetensors.torch.save(copies)
-            ),
-            f"{final.name}/members.json": write_json(
-                aside / "members.json", {**members, "shards": shards}
-            ),
-            **{name: self._shards[name] for names in shards.values() for name in names},
+        own = {
+            STATE: write(aside / STATE, safetensors.torch.save(copies)),
+            MEMBERS: write_json(aside / MEMBERS, {**members, "shards": shards}),
         }
-        files = {name: digest._asdict() for name, digest in digests.items()}
-        write_json(aside / "manifest.json", {"format": FORMAT, "files": files})
+        Manifest(own, writer.files.digests, writer.files.groups).write(aside, final.name)
         aside.rename(final)
         sync_folder(self.folder)
-        if fault := self._fault(final, trusted):
+        if fault := self._written_fault(final, writer.written):
             raise RunError(f"the snapshot just written to {final} does not read back: {fault}")
+        self._replay = writer.files
         self._prune()
         return final
 
@@ -116,83 +140,96 @@ class Snapshots:
         """Whether there is one, be it damaged."""
         return bool(self._numbers())
 
-    def load(self) -> Snapshot | None:
-        """Return the newest good snapshot, or None if there is none at all; change no file."""
-        formats = {_format(self.folder / f"{number:06d}") for number in self._numbers()}
+    def load(self, check: Callable[[Snapshot], None] = lambda _: None) -> Snapshot | None:
+        """Return the newest good snapshot, or None if there is none at all; change no file.
+
+        `check` raises SnapshotError for one whose content does not fit, caused by an InputError if
+        a file of the user is to blame.
+        """
+        numbers = sorted(self._numbers(), reverse=True)
+        formats = {read_format(self._path(number)) for number in numbers}
         if formats and formats <= EARLIER - set(self._formats):
             raise InputError(
                 f"{self.folder.parent} is from an earlier version of td7: its policies can be "
                 f"used, but it cannot be resumed (snapshots of format {max(formats)}, not {FORMAT})"
             )
         faults = []
-        self._damaged = []
-        for number in sorted(self._numbers(), reverse=True):
-            folder = self.folder / f"{number:06d}"
-            if fault := self._fault(folder):
-                faults.append(f"{folder.name}: {fault}")
-                self._warn(f"snapshot {folder.name} is damaged ({fault}); trying the one before")
-                self._damaged.append(number)
+        kind: type[Exception] = RunError
+        verified: dict[tuple[str, FileDigest], str] = {}  # most files belong to several snapshots
+        for i, number in enumerate(numbers):
+            path = self._path(number)
+            try:
+                snapshot, self._replay = self._open(path, verified)
+                check(snapshot)
+            except SnapshotError as error:
+                faults.append(f"{path.name}: {error}")
+                kind = InputError if isinstance(error.__cause__, InputError) else RunError
+                if i + 1 < len(numbers):
+                    self._warn(f"snapshot {path.name} is damaged ({error}); trying the one before")
                 continue
-            members = json.loads((folder / "members.json").read_text())
-            tensors = safetensors.torch.load_file(folder / "state.safetensors")
-            shards: dict[str, list[str]] = members.pop("shards")
-            needed = {name for names in shards.values() for name in names}
-            digests = _manifest(folder)
-            self._shards = {name: digests[name] for name in needed}
-            return Snapshot(tensors, members, shards)
+            self._damaged = numbers[:i]
+            self._report_recovery(snapshot)
+            return snapshot
         if faults:
-            raise RunError(f"no usable snapshot in {self.folder}: {'; '.join(faults)}")
+            raise kind(f"no usable snapshot in {self.folder}: {'; '.join(faults)}")
         return None
-
-    def _set_aside(self, number: int) -> None:
-        damaged = self.folder / f"{number:06d}"
-        aside = self.folder / f"damaged-{damaged.name}"
-        shutil.rmtree(aside, ignore_errors=True)  # from an earlier resume
-        damaged.rename(aside)
 
     def rows(self, snapshot: Snapshot, seed: int) -> list[Float32]:
         """Return a seed's replay rows in parts, from the oldest to the newest."""
-        names = snapshot.shards[str(seed)]
-        return [np.load(self.folder / name, allow_pickle=False) for name in names]
+        rows = snapshot.rows[seed]
+        return [self._replay.read(shard, rows.width) for shard in rows.shards]
+
+    def _open(
+        self, path: Path, verified: dict[tuple[str, FileDigest], str]
+    ) -> tuple[Snapshot, ReplayFiles]:
+        manifest = Manifest.read(path)
+        if (format := read_format(path)) not in self._formats:
+            raise SnapshotError(f"manifest.json: format {format}")
+        for name, digest in manifest.own.items():
+            if fault := digest.mismatch(path / name):
+                raise SnapshotError(fault)
+        files = ReplayFiles(self.folder, manifest.replay, manifest.groups)
+        files.verify(verified)
+        members = read_object(path / MEMBERS)
+        try:
+            tensors = safetensors.torch.load_file(path / STATE)
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise SnapshotError(f"{STATE}: {one_line(error)}") from None
+        rows = _seed_rows(files, members.get("seeds"), members.pop("shards", None))
+        return Snapshot(tensors, members, rows), files
+
+    def _report_recovery(self, snapshot: Snapshot) -> None:
+        """Say which files were damaged; the next snapshot has them again."""
+        needed = {shard.name for rows in snapshot.rows.values() for shard in rows.shards}
+        for name, fault in self._replay.faults.items():
+            outcome = "its rows were recovered" if name in needed else "no row is lost"
+            self._warn(f"{fault}; {outcome}, and the next snapshot replaces it")
 
     def _numbers(self) -> list[int]:
         if not self.folder.exists():
             return []
-        return [int(path.name) for path in self.folder.iterdir() if path.name.isdigit()]
+        names = [path.name for path in self.folder.iterdir()]
+        numbers = [int(name) for name in names if re.fullmatch("[0-9]{6,18}", name)]
+        return [number for number in numbers if self._path(number).name in names]
 
-    def _append_shard(self, seed: str, member: int, replay: Replay) -> list[str]:
-        """Write the rows that are newer than the last shard; return all shards still needed."""
-        added = replay.added[member]
-        oldest = max(0, added - replay.capacity)
-        shards = sorted(name for name in self._shards if name.startswith(f"replay/seed-{seed}/"))
-        begin = max(oldest, *(_last_row(name) for name in shards), 0)
-        if begin < added:
-            name = f"replay/seed-{seed}/{begin:012d}-{added:012d}.npy"
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            rows = replay.rows[member, np.arange(begin, added) % replay.capacity].cpu().numpy()
-            self._shards[name] = write(
-                self.folder / name, lambda file: np.save(file, rows, allow_pickle=False)
-            )
-            shards.append(name)
-        for name in [name for name in shards if _last_row(name) <= oldest]:
-            shards.remove(name)
-            del self._shards[name]
-        return shards
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}"
 
-    def _fault(self, folder: Path, trusted: Collection[str] = ()) -> str:
-        """Return what is wrong with a snapshot, or ""; `trusted` files are not read again."""
+    def _set_aside(self, number: int) -> None:
+        aside = self.folder / f"damaged-{number:06d}"
+        shutil.rmtree(aside, ignore_errors=True)  # from an earlier resume
+        self._path(number).rename(aside)
+
+    def _written_fault(self, path: Path, written: Collection[str]) -> str:
+        """Return what is wrong with a snapshot just written, or ""; shared files are not read."""
         try:
-            digests = _manifest(folder)
-        except UNREADABLE as error:
-            return f"manifest.json: {type(error).__name__}: {error}"
-        if (format := _format(folder)) not in self._formats:
-            return f"manifest.json: format {format}"
-        mismatches = (
-            digest.mismatch(self.folder / name)
-            for name, digest in digests.items()
-            if name not in trusted
-        )
-        return next((mismatch for mismatch in mismatches if mismatch), "")
+            manifest = Manifest.read(path)
+        except SnapshotError as error:
+            return str(error)
+        own = {path / name: digest for name, digest in manifest.own.items()}
+        new = {self.folder / name: manifest.replay[name] for name in written}
+        faults = (digest.mismatch(file) for file, digest in {**own, **new}.items())
+        return next((fault for fault in faults if fault), "")
 
     def _prune(self) -> None:
         """Delete all but the newest snapshots, and the shards that none of them needs."""
@@ -200,34 +237,44 @@ class Snapshots:
         needed: set[Path] = set()
         for number in keep:
             try:
-                needed.update(
-                    self.folder / name for name in _manifest(self.folder / f"{number:06d}")
-                )
-            except UNREADABLE:  # the older one: the newest has just been verified
+                manifest = Manifest.read(self._path(number))
+            except SnapshotError:  # the older one: the newest has just been verified
                 self._set_aside(number)
-        for path in self.folder.iterdir():
-            obsolete = path.name.isdigit() and int(path.name) not in keep
-            if obsolete or path.suffix == ".tmp":
-                shutil.rmtree(path)
-        for path in (self.folder / "replay").glob("*/*"):
+            else:
+                needed.update(self.folder / name for name in manifest.replay)
+        for number in self._numbers():
+            if number not in keep:
+                shutil.rmtree(self._path(number))
+        for path in (*self.folder.glob(".*.tmp"), *(self.folder / "replay").glob("*/*")):
             if path not in needed:
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _manifest(folder: Path) -> dict[str, FileDigest]:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    return {name: FileDigest(**digest) for name, digest in manifest["files"].items()}
+def _seed_rows(files: ReplayFiles, seeds: object, listed: object) -> dict[int, SeedRows]:
+    """Return where each seed's rows are, as `listed` in members.json."""
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        raise SnapshotError(f"{MEMBERS}: 'seeds' is not a list of numbers")
+    if not isinstance(listed, dict) or listed.keys() != {str(seed) for seed in seeds}:
+        raise SnapshotError(f"{MEMBERS}: 'shards' does not have the seeds")
+    names = files.digests.keys() - files.groups.keys()
+    if others := {Shard.named(name).seed for name in names} - listed.keys():
+        raise SnapshotError(f"manifest.json has rows of seed {min(others)}")
+    return {seed: _rows_of(files, str(seed), listed[str(seed)]) for seed in seeds}
 
 
-def _format(folder: Path) -> int:
-    """Return the format that the manifest states; 0 if it cannot be read."""
-    try:
-        format = json.loads((folder / "manifest.json").read_text())["format"]
-    except UNREADABLE:
-        return 0
-    return format if isinstance(format, int) else 0
-
-
-def _last_row(shard: str) -> int:
-    """Return the absolute number after the shard's last row, from its name."""
-    return int(Path(shard).stem.partition("-")[2])
+def _rows_of(files: ReplayFiles, seed: str, listed: object) -> SeedRows:
+    there = files.shards(seed)
+    if not isinstance(listed, list) or len(listed) > len(there):
+        raise SnapshotError(f"manifest.json lacks files of seed {seed}'s rows")
+    # Older ones are kept for the sake of their groups.
+    shards = there[len(there) - len(listed) :]
+    if [shard.name for shard in shards] != listed:
+        raise SnapshotError(f"manifest.json lacks files of seed {seed}'s rows")
+    if any(a.end > b.begin for a, b in pairwise(there)):
+        raise SnapshotError(f"manifest.json: rows of seed {seed} are in several files")
+    if any(a.end < b.begin for a, b in pairwise(shards)):
+        raise SnapshotError(f"{MEMBERS}: rows of seed {seed} are missing")
+    widths = {files.check(shard) for shard in shards}
+    if len(widths) > 1:
+        raise SnapshotError(f"rows of seed {seed} have several widths")
+    return SeedRows(shards, max(widths, default=0))

@@ -23,6 +23,8 @@ from td7.errors import Stopped, describe_error, one_line
 from td7.rollouts.episodes import EpisodeResult, EvaluationResult, EvaluationTask, TaskResult
 from td7.runs import policies
 from td7.runs.listeners import ListenerFault
+from td7.runs.snapshots import Snapshot
+from td7.training.content import check_content
 from td7.training.faults import close_all, is_interrupt, reason, run_error
 from td7.training.listeners import RunListeners
 from td7.training.member import Member
@@ -30,12 +32,12 @@ from td7.training.parts import RunParts, RunSetup
 from td7.training.progress import MemberStatus, Status, duration
 from td7.training.signals import StopSignals
 from td7.training.state import (
-    check_record,
     policy_tensors,
     restore_outputs,
     restore_state,
     state_record,
     state_tensors,
+    warn_of_versions,
 )
 from td7.training.timing import LearningTimer
 from td7.types import AnyFloat
@@ -115,11 +117,11 @@ class SingleProcessTraining(ABC):
 
     def restore(self) -> bool:
         with self.clock.phase("setup", times=0):  # which building the parts began
-            snapshot = self.snapshots.load()
+            snapshot = self.snapshots.load(self._check)
             if snapshot is None:
                 self.folder.cut_back({}, {})
             else:
-                check_record(self.config, snapshot.members, self.progress.warn)
+                warn_of_versions(snapshot.members, self.progress.warn)
                 restore_state(self._parts, snapshot)
                 self._restore_own(snapshot.tensors)
                 restore_outputs(self._parts, snapshot)
@@ -128,6 +130,10 @@ class SingleProcessTraining(ABC):
         if snapshot is not None:
             self._saved_steps = self._fewest_steps()
         return snapshot is not None
+
+    def _check(self, snapshot: Snapshot) -> None:
+        """Raise unless the run can continue from a snapshot; nothing is restored yet."""
+        check_content(self.config, self._parts, self._own_tensors(), snapshot)
 
     def run(self) -> None:
         try:

@@ -6,6 +6,8 @@ from typing import Any
 
 from td7.algorithms.checkpoints import Assessment
 
+UNSAVED = ("collecting", "finished")  # fields that snapshots do not hold
+
 
 @dataclass
 class Member:
@@ -20,14 +22,11 @@ class Member:
     evaluation_step: int = -1
     assessment: Assessment = field(default_factory=Assessment)
     learns: bool = False  # without checkpoints: an update follows every time step from now on
-    # Snapshots do not hold the fields below.
     collecting: bool = False
     finished: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        del data["collecting"], data["finished"]
-        return data
+        return {name: value for name, value in asdict(self).items() if name not in UNSAVED}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Member":

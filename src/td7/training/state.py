@@ -10,7 +10,7 @@ from td7.rollouts.episodes import EvaluationTask
 from td7.runs.folder import Keep
 from td7.runs.record import versions
 from td7.runs.snapshots import Snapshot
-from td7.training.config import RunConfig, check_same
+from td7.training.config import RunConfig
 from td7.training.member import Member
 from td7.training.parts import RunParts
 
@@ -54,9 +54,8 @@ def state_record(
     }
 
 
-def check_record(config: RunConfig, saved: Mapping[str, Any], warn: Callable[[str], None]) -> None:
-    """Refuse a snapshot of another config; warn of other versions of the software."""
-    check_same(config.to_json(), saved["config"])
+def warn_of_versions(saved: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+    """Warn if the run began with other versions of the software."""
     for name, version in versions().items():
         before = saved["versions"].get(name, version)  # older snapshots lack some versions
         if before != version:
@@ -88,7 +87,7 @@ def restore_state(parts: RunParts, snapshot: Snapshot) -> None:
 def restore_outputs(parts: RunParts, snapshot: Snapshot) -> None:
     """Tables and clock as they were, after `restore_state`; evaluations are submitted again."""
     saved = snapshot.members
-    parts.folder.cut_back(_rows_to_keep(parts.members, saved), saved["table_rows"])
+    parts.folder.cut_back(rows_to_keep(parts.members, saved), saved["table_rows"])
     parts.clock.restore(saved["seconds"], saved["times"])
     for i, task in enumerate(saved["pending_evaluations"]):
         policy = snapshot.tensors[f"pending_evaluation.{i}"].numpy()
@@ -103,7 +102,7 @@ def _stacked_tensors(parts: RunParts) -> dict[str, Tensor]:
     }
 
 
-def _rows_to_keep(members: Sequence[Member], saved: Mapping[str, Any]) -> dict[str, Keep]:
+def rows_to_keep(members: Sequence[Member], saved: Mapping[str, Any]) -> dict[str, Keep]:
     """Which rows of each table are older than the snapshot; their order in the file is open."""
     by_seed = {member.seed: member for member in members}
     updates = dict(zip(saved["seeds"], saved["updates"], strict=True))
