@@ -18,6 +18,7 @@ from offline_runs import BOUNDS, TINY, point_fields, save
 from snapshot_store import Store, edit_manifest, edit_members, empty
 from td7.errors import InputError, RunError
 from td7.files import FileDigest
+from td7.runs.record import FINISHED
 
 assert toys  # registers the tasks
 
@@ -434,6 +435,7 @@ def test_a_table_that_lost_rows_since_the_snapshot_before(
 ) -> None:
     sample = samples["checkpointed"]
     shutil.copytree(sample.path, tmp_path / "run")
+    (tmp_path / "run" / FINISHED).unlink()  # as if it had been killed
     table = tmp_path / "run" / "metrics.csv"
     header, *lines = table.read_text().splitlines()
     latest = max(lines, key=lambda line: int(line.split(",")[1]))

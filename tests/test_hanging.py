@@ -274,8 +274,8 @@ def test_a_process_that_no_signal_reaches_is_killed(
     assert [has_snapshot(part) for part in process_folders(run)] == [False, True]
     killed, _ = capfd.readouterr().err.splitlines()
     assert killed == (
-        f"{PLACES[TRAINING]}: the environment does not return; process td7-seeds-104 was killed, "
-        "and its last snapshot counts"
+        f"{PLACES[TRAINING]}: the environment does not return; process td7-seeds-104 was killed "
+        "and resumes from its last snapshot"
     )
     gate.path.unlink()
     resumed = td7.resume(run, quiet=True)

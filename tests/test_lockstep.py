@@ -270,6 +270,6 @@ def test_the_loop_is_chosen_by_the_config(tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError("members with checkpoints do not train in lockstep")
 
     monkeypatch.setattr(LockstepTraining, "__init__", refuse)
-    with pytest.raises(AssertionError, match="in lockstep"):
+    with pytest.raises(RunError, match="do not train in lockstep"):
         train(tmp_path / "none")
     train(tmp_path / "minimum", set=SMALL)

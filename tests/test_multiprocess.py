@@ -35,7 +35,7 @@ from td7.runs.policy_files import (
     weights_file,
     write_policies,
 )
-from td7.runs.record import RunRecord
+from td7.runs.record import FINISHED, RunRecord
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
 from td7.training.loops import single_process_loop
 from td7.training.merge import MergedPolicies
@@ -294,7 +294,9 @@ def test_what_a_process_refuses_the_run_refuses(tmp_path: Path, divided: td7.Run
     """Here, a table that does not match a snapshot; nothing is written."""
     path = tmp_path / "run"
     shutil.copytree(divided.path, path)
-    table = process_folders(path)[1] / "episodes.csv"
+    part = process_folders(path)[1]
+    (part / FINISHED).unlink()  # as if it had been killed
+    table = part / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]))
     before = (path / "episodes.csv").read_bytes()
     with pytest.raises(InputError, match="does not hold the rows that its snapshot counts"):
@@ -470,7 +472,9 @@ def test_a_write_error_at_the_start_names_the_seeds(tmp_path: Path, divided: td7
     """Here, a folder is in the place of a process's table."""
     path = tmp_path / "run"
     shutil.copytree(divided.path, path)
-    table = process_folders(path)[1] / "episodes.csv"
+    part = process_folders(path)[1]
+    (part / FINISHED).unlink()
+    table = part / "episodes.csv"
     table.unlink()
     table.mkdir()
     with pytest.raises(RunError, match=r"seeds 4: .*Is a directory"):

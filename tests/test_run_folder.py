@@ -17,6 +17,7 @@ from td7.cli.main import main
 from td7.errors import InputError
 from td7.files import FileDigest, FolderLock, write, write_sealed
 from td7.runs.folder import create_folder
+from td7.runs.record import FINISHED
 
 # -- one writer ------------------------------------------------------------------------------------
 
@@ -340,6 +341,7 @@ SPOILT = [
 def test_spoilt_rows_are_left_out_when_a_run_is_resumed(row: str, run_copy: Path) -> None:
     file = run_copy / "evaluations.csv"
     before = td7.Run(run_copy).evaluations
+    (run_copy / FINISHED).unlink()  # as if it had been killed
     with file.open("a") as rows:
         rows.write(f"{row}\n")
     after = td7.resume(run_copy, quiet=True).evaluations

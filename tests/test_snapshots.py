@@ -22,6 +22,7 @@ from snapshot_store import SEEDS, Store, cut, empty, flip
 from td7.errors import InputError, RunError
 from td7.files import write
 from td7.runs.manifest import Manifest
+from td7.runs.record import FINISHED
 from td7.runs.snapshots import KEPT, ROWS, Snapshots
 from td7.types import Float32
 
@@ -493,6 +494,7 @@ def test_a_run_without_a_good_snapshot_says_so(tmp_path: Path, finished: Path) -
 def test_a_table_shorter_than_its_snapshot_is_an_error(tmp_path: Path, finished: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
+    (run / FINISHED).unlink()  # as if it had been killed
     table = run / "episodes.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
     with pytest.raises(InputError, match=r"episodes\.csv does not hold the rows that its snapshot"):
@@ -502,6 +504,7 @@ def test_a_table_shorter_than_its_snapshot_is_an_error(tmp_path: Path, finished:
 def test_rows_that_a_kill_cut_short_are_forgotten(tmp_path: Path, finished: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
+    (run / FINISHED).unlink()
     spoilt = {"episodes": b"0,100,5,1.0,20\n0,12", "evaluations": b"0", "metrics": b"\0\xff,"}
     for name, text in spoilt.items():
         with (run / f"{name}.csv").open("ab") as file:
