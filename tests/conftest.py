@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 sys.path.insert(0, str(Path(__file__).parent))
+import_module("usual_signals").restore_signals()
 
 # Fixtures of tests of reports, of datasets and of tasks.
 pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks"]

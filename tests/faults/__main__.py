@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from faults.campaign import PARTS, load, markdown, run_part
+from usual_signals import restore_signals
 
 
 def main(words: Sequence[str] | None = None) -> int:
     chosen = parser().parse_args(words)
+    restore_signals()
     # As in the tests, for all subprocesses: one thread, and the modules of this folder.
     os.environ.update(OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
     for name in {*(chosen.part or ()), *chosen.trials}:
