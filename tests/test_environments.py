@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import DTypeLike
 
-from td7.errors import InputError, RunError
+from td7.errors import EnvironmentFault, InputError, RunError
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe, make, mujoco_tasks
 from td7.types import PAPER_TASKS, Task
@@ -244,3 +244,10 @@ def test_making_a_task_loads_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_task_is_not_blamed_for_an_action_that_is_not_finite() -> None:
+    environment = make(Task("toys:Point-v0"))
+    environment.reset(0, "episode 0")
+    with pytest.raises(EnvironmentFault, match="received an action that is not finite"):
+        environment.step(np.full(environment.spec.action_dim, np.nan))

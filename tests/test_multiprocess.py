@@ -21,6 +21,7 @@ import torch
 
 import td7
 import toys
+from faults.verdicts import tree
 from folders import SMALL, results, words
 from td7 import processes as processes_module
 from td7.datasets.record import Recorder, record
@@ -288,6 +289,20 @@ def test_environments_may_start_processes(tmp_path: Path) -> None:
     run = train(tmp_path / "run", env="toys:Helped-v0", seeds="0,4", steps=40)
     assert run.episodes["seed"].nunique() == 2
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_another_number_of_processes_does_not_begin_anew(
+    processes: int, tmp_path: Path, divided: td7.Run
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(divided.path, path)
+    config = path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "processes": processes}))
+    before = tree(path)
+    with pytest.raises(td7.InputError, match="processes"):
+        td7.resume(path, steps=160, quiet=True, trust=True)
+    assert tree(path) == before
 
 
 def test_what_a_process_refuses_the_run_refuses(tmp_path: Path, divided: td7.Run) -> None:

@@ -88,6 +88,26 @@ def test_a_wrong_value_is_named(name: str, value: object, reason: str, tmp_path:
     assert str(caught.value) == f"{tmp_path / 'config.json'} is damaged: {reason}"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("source", 3, "source must be a string, given 3"),
+        ("sha256", None, "sha256 must be a string, given None"),
+        ("rows", 0, "rows=0 must be at least 1"),
+        ("self_collected", "no", "self_collected must be a truth value, given 'no'"),
+        ("mean_return", "../../x", "mean_return takes a number, given '../../x'"),
+        ("d4rl", 5, "d4rl must be a string, given 5"),
+    ],
+)
+def test_a_wrong_value_of_a_dataset_is_named(
+    name: str, value: object, reason: str, tmp_path: Path
+) -> None:
+    write_config(tmp_path, dataset={**dataset_fields("/data/x.hdf5"), name: value})
+    with pytest.raises(InputError) as caught:
+        RunRecord.read(tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'config.json'} is damaged: {reason}"
+
+
 def test_a_dataset_without_its_rows_is_one_line(tmp_path: Path) -> None:
     write_config(tmp_path, dataset={"source": "x.hdf5"})
     with pytest.raises(InputError, match=r"config\.json is damaged: .*'rows'") as caught:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -305,3 +305,12 @@ def test_a_finished_run_may_be_resumed(
         td7.resume(path, quiet=True, workers=workers)
         assert differences(contents(path), uninterrupted) == []
         assert (path / "config.json").read_bytes() == (finished / "config.json").read_bytes()
+
+
+def test_one_process_is_not_continued_as_several(
+    run_copy: Path, failing_command: Callable[..., str]
+) -> None:
+    config = run_copy / "config.json"
+    config.write_text(config.read_text().replace('"processes": 1', '"processes": 2'))
+    message = failing_command("resume", run_copy, "--steps", "60", "--trust")
+    assert message == (f"{config} is damaged: it says 2 processes, but the run was trained in 1")

@@ -280,6 +280,15 @@ def test_a_finish_names_only_files_of_the_run(
         assert f"{str(tmp_path / 'outside')!r} is not a file of a run" in failing_command(*command)
 
 
+@pytest.mark.parametrize("files", [None, True, "x", ["config.json"], {"config.json": 3}])
+def test_checksums_of_another_type_are_damage(
+    files: object, run_copy: Path, failing_command: FailingCommand
+) -> None:
+    write_sealed(run_copy / "finished.json", {"steps": 30, "files": files})
+    message = failing_command("report", run_copy, "--no-figures")
+    assert f"{run_copy / 'finished.json'} is damaged: its files have no checksums" in message
+
+
 def test_a_run_that_ended_before_there_were_checksums_is_read(
     run_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from pandas.api.types import is_integer_dtype
 
 from td7.configs import parse_number
 from td7.datasets.scores import score
-from td7.errors import InputError, one_line
+from td7.errors import InputError
 from td7.files import working_folder_kept
 from td7.option_values import parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
@@ -21,6 +21,7 @@ from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.listeners import Listener
 from td7.runs.record import RunRecord, changes_since_finish, run_and_step
+from td7.runs.tables import read_table
 from td7.runs.trust import check_task
 from td7.runs.video import record
 from td7.types import AnyPath
@@ -58,13 +59,7 @@ class Run:
         return self._read("metrics.csv")
 
     def _read(self, name: str) -> pd.DataFrame:
-        file = self.path / name
-        try:
-            return pd.read_csv(file)
-        except FileNotFoundError:
-            raise InputError(f"{self.path} has no {name}") from None
-        except ValueError as error:  # pandas' errors, and those of bytes that are not text
-            raise InputError(f"{file} is damaged: {one_line(error)}") from None
+        return read_table(self.path / name)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

@@ -83,23 +83,37 @@ UNCOVERED: Sequence[tuple[str, str, str]] = (
     (
         r"run/polic(y|ies/\d+)/.*",
         "evaluate( kept)?|load( kept)?|export",
-        "a policy with other weights or another description is another policy",
+        "other weights or another description are another policy",
     ),
     (
         r"run/(evaluations|episodes|metrics|timings)\.csv",
         "evaluate|report|resume",
-        "the table is as finished.json says, and nothing else knows its numbers",
+        "nothing but the table, which has its checksum, knows its numbers",
     ),
     (
         r"run/(config|finished)\.json",
         "report|evaluate",
-        "settings that only these files state, such as the name of the row, may be others",
+        "settings that only this file states, with its checksum, may be others",
+    ),
+    (
+        r"run/snapshot/.*",
+        "resume",
+        "numbers that fit the run, and have their checksums, may be the run's",
     ),
     (
         r"study/.*",
         "report on the study|study( --dry-run)?",
-        "likewise for the runs of a study and for what study.json asks for",
+        "what only these files of a study state, with their checksums, may be otherwise",
     ),
+)
+# What may differ without a word where a file was deleted, likewise.
+WITHOUT: Sequence[tuple[str, str, str]] = (
+    (
+        r"run/metrics\.csv",
+        "report",
+        "without metrics.csv, as in published folders, it has no value estimates",
+    ),
+    (r"study/.*/(config|finished)\.json", "study --dry-run", "the plan says that it is not done"),
 )
 MAY_CHANGE = {  # paths that a command that succeeds may make, change or delete
     "resume": r"run/(?!policies/0000000[0-6]).*",
@@ -196,7 +210,8 @@ def _trial(campaign: Campaign, number: int, folder: Path) -> str:
     before = tree(sandbox)
     result = in_child(COMMANDS[command], sandbox)
     try:
-        ended = _judge(campaign, target, command, result, sandbox, is_renewed=is_renewed)
+        uncovered = UNCOVERED if is_renewed else WITHOUT if edit == "deleted" else ()
+        ended = _judge(campaign, target, command, result, sandbox, uncovered)
         # Status 1: a fault that the command met after it had begun, such as a loss that is not
         # finite or a folder in the place of a file that it writes.
         may_write = result.status < 2
@@ -212,8 +227,7 @@ def _judge(
     command: str,
     result: Result,
     sandbox: Path,
-    *,
-    is_renewed: bool,
+    uncovered: Sequence[tuple[str, str, str]],
 ) -> str:
     """Return how the command took the spoilt folder, or raise an AssertionError."""
     check_ended(result)
@@ -226,9 +240,9 @@ def _judge(
     shown = f"; it printed {result.err[:300]!r}" if result.err else ""
     if shown and command != "resume":
         return "differs, with a note"
-    for files, commands, _ in UNCOVERED if is_renewed else ():
+    for files, commands, reason in uncovered:
         if re.fullmatch(commands, command) and re.fullmatch(files, target.file):
-            return "differs: with right checksums nothing can tell"
+            return f"differs: {reason}"
     raise AssertionError(
         f"silently wrong{shown}: {_difference(command, result, sandbox, expected)}"
     )

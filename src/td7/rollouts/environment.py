@@ -124,6 +124,7 @@ class Environment:
         )
         self._foreign = foreign or ForeignCode()
         self._episode, self._steps = task.id, 0
+        self._action: AnyFloat | None = None  # the last one
         self._state_dtype: type[np.floating[Any]] = (
             np.float64 if states.dtype == np.float64 else np.float32
         )
@@ -135,6 +136,7 @@ class Environment:
         Messages call it `episode`.
         """
         self._episode, self._steps = episode or self.spec.task.id, 0
+        self._action = None
         return self._call(self._reset, int(seed))
 
     def _reset(self, seed: int) -> AnyFloat:
@@ -149,6 +151,7 @@ class Environment:
                 f"{self.spec.task.id}: an action must have the shape ({self.spec.action_dim},), "
                 f"not {np.shape(action)}"
             )
+        self._action = action
         task_action = self.action_map.to_task(action)
         if self._action_dtype.kind != "f":
             task_action = np.rint(task_action)
@@ -179,7 +182,9 @@ class Environment:
         except NOT_FAULTS:
             raise
         except _WrongResultError as error:
-            raise EnvironmentFault(f"{self._where}: the environment {error}") from None
+            is_finite = self._action is None or np.isfinite(self._action).all()
+            problem = error if is_finite else "received an action that is not finite"
+            raise EnvironmentFault(f"{self._where}: the environment {problem}") from None
         except BaseException as error:
             raise EnvironmentFault(
                 f"{self._where}: the environment raised {describe_raised(error)}",

@@ -65,7 +65,8 @@ class Evaluator:
                 _Lane(environment, seed, step, number)
                 for environment, number in zip(self.environments, numbers, strict=False)
             ]
-            self._play_together(lanes, policy, on_frame)
+            with np.errstate(over="ignore", invalid="ignore"):  # of spoilt weights
+                self._play_together(lanes, policy, on_frame)
             played += [EvaluationEpisode(lane.total, lane.length) for lane in lanes]
         return played
 

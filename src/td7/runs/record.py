@@ -102,10 +102,23 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "task": Task(typed("task id", task["id"], str), typed("kwargs", task["kwargs"], dict)),
         "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
-        "dataset": DatasetRecord(**typed("dataset", dataset, dict)) if dataset else None,
+        "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
         **{name: typed(name, data.get(name, {}), dict) for name in ("versions", "hardware")},
     }
+
+
+def _dataset(data: Mapping[str, Any]) -> DatasetRecord:
+    record = DatasetRecord(**data)
+    for name in ("source", "sha256"):
+        typed(name, data[name], str)
+    if record.d4rl is not None:
+        typed("d4rl", record.d4rl, str)
+    typed("self_collected", record.self_collected, bool)
+    parse_number("rows", record.rows, int, at_least=1)
+    if record.mean_return is not None:
+        parse_number("mean_return", record.mean_return, float)
+    return record
 
 
 def uses_tf32(data: Mapping[str, Any]) -> bool:
@@ -160,11 +173,12 @@ def check_tables(path: Path) -> None:
 
 def _changed(path: Path) -> list[str]:
     try:
-        files = _read_finish(path).get("files", {})  # runs before had no checksums
+        # Runs before had no checksums.
+        files = typed("its files", _read_finish(path).get("files", {}), dict)
         digests = {name: FileDigest(**digest) for name, digest in files.items()}
     except FileNotFoundError:
         return []
-    except TypeError:
+    except (TypeError, InputError):
         raise InputError(f"{path / FINISHED} is damaged: its files have no checksums") from None
     if unknown := digests.keys() - set(SEALED):  # perhaps a path outside the folder
         raise InputError(

@@ -20,7 +20,7 @@ from td7.rollouts.registration import describe
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault, check_package
 from td7.runs.record import RunRecord, check_tables, command_line, commit, finished_steps, versions
-from td7.runs.snapshots import has_snapshot, process_folders
+from td7.runs.snapshots import check_processes, has_snapshot, process_folders
 from td7.runs.trust import check_names, is_signed
 from td7.training.config import RunConfig, check_same
 from td7.training.faults import run_error
@@ -147,6 +147,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         config = replace(config, steps=steps)
     if _is_finished_for_good(path, config):
         return folder
+    check_processes(path, config.processes)
     for each in {path, *process_folders(path)}:
         check_tables(each)
     spec = describe(config.task)
