@@ -305,6 +305,16 @@ def test_another_number_of_processes_does_not_begin_anew(
     assert tree(path) == before
 
 
+def test_a_run_without_one_of_its_processes_does_not_begin_anew(
+    tmp_path: Path, divided: td7.Run
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(divided.path, path)
+    shutil.rmtree(process_folders(path)[1])
+    with pytest.raises(td7.InputError, match="2 processes .* snapshots of 1; put back"):
+        td7.resume(path, steps=160, quiet=True)
+
+
 def test_what_a_process_refuses_the_run_refuses(tmp_path: Path, divided: td7.Run) -> None:
     """Here, a table that does not match a snapshot; nothing is written."""
     path = tmp_path / "run"

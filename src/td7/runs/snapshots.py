@@ -90,12 +90,11 @@ def has_snapshot(run: Path) -> bool:
 
 def check_processes(run: Path, processes: int) -> None:
     """Raise if the run's snapshots are those of another number of processes."""
-    has_own = Snapshots(run / "snapshot", lambda _: None).exist()
-    others = [folder for folder in process_folders(run) if folder != run]
-    if others if processes == 1 else has_own or len(others) > processes:
+    found = sum(folder != run for folder in process_folders(run)) or 1
+    if found != processes and has_snapshot(run):
         raise InputError(
-            f"{run / 'config.json'} is damaged: it says {processes} processes, but the run was "
-            f"trained in {max(1, len(others))}"
+            f"{run / 'config.json'} says that {processes} processes train the run, but there are "
+            f"snapshots of {found}; put back what is missing"
         )
 
 
