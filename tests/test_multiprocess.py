@@ -311,7 +311,7 @@ def test_a_run_without_one_of_its_processes_does_not_begin_anew(
     path = tmp_path / "run"
     shutil.copytree(divided.path, path)
     shutil.rmtree(process_folders(path)[1])
-    with pytest.raises(td7.InputError, match="2 processes .* snapshots of 1; put back"):
+    with pytest.raises(td7.InputError, match="snapshots of 1; put back"):
         td7.resume(path, steps=160, quiet=True)
 
 
