@@ -178,9 +178,10 @@ class Hanging(Point):
     def _hang(self) -> None:
         if self._how == "once":
             self._gate.unlink()
+        if self._how == "deaf":  # before the file invites a signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._gate.with_suffix(".reached").touch()
         if self._how == "deaf":
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             ctypes.PyDLL(None).sleep(60)
         threading.Event().wait(60)
 
