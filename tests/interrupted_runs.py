@@ -134,9 +134,13 @@ class Runner:
         )
 
     def rows(self) -> int:
-        """The number of lines in all tables, which shows how far the run is."""
+        """The number of rows in all tables, which shows how far the run is.
+
+        Tables get their headers while a run starts, and rows once it trains.
+        """
         tables = [folder / name for folder in process_folders(self.path) for name in TABLES]
-        return sum(len(t.read_bytes().splitlines()) for t in tables if t.exists())
+        lines = [len(table.read_bytes().splitlines()) for table in tables if table.exists()]
+        return sum(max(0, number - 1) for number in lines)
 
 
 def train_words(path: Path, algorithm: str = "td7", **settings: object) -> list[str]:
