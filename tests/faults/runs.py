@@ -52,12 +52,6 @@ EAGER = (
     Setting("checkpointed, 2 processes", "checkpointed, divided", options=DIVIDED),
     Setting("lockstep, 2 processes", "lockstep, divided", settings=LOCKSTEP, options=DIVIDED),
     Setting("offline, 2 processes", "offline, divided", *OFFLINE, options=DIVIDED),
-    # Workers whose owner is a child itself.
-    Setting(
-        "checkpointed, 2 processes, 4 workers",
-        "checkpointed, divided",
-        options=(*DIVIDED, "--workers", "4"),
-    ),
 )
 # Once these have run, PyTorch has what it compiles in a cache on disk.
 SETTINGS = (
