@@ -15,7 +15,8 @@ import pytest
 import td7
 from td7.cli.main import build_parser, main
 from td7.datasets.download import DATASETS
-from td7.statistics import Sample
+from td7.report.paper import printed
+from td7.statistics import Sample, welch
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "td7"
@@ -201,6 +202,21 @@ def test_results_in_the_texts_are_those_of_the_files(page: str) -> None:
         evaluations = pd.read_csv(file)
         last = evaluations[evaluations["step"] == evaluations["step"].max()]
         assert str(Sample.of(last.groupby("seed")["return"].mean())) in text, file.parent.name
+
+
+def test_further_seeds_in_the_texts_are_those_of_the_files() -> None:
+    online = ROOT / "results" / "online"
+    text = (online / "README.md").read_text()
+    files = sorted((online / "further-seeds").glob("*.csv"))
+    assert len(files) == 3
+    for file in files:
+        runs = [pd.read_csv(path) for path in (online / file.stem / "evaluations.csv", file)]
+        means = [run[run["step"] == 300_000].groupby("seed")["return"].mean() for run in runs]
+        samples = [Sample.of(seeds) for seeds in (*means, pd.concat(means))]
+        task = file.stem.removeprefix("td7-")
+        paper = printed("online", 300_000)["TD7", task]
+        cells = [task, *map(str, samples), str(paper), f"{welch(samples[-1], paper):.2f}"]
+        assert f"| {' | '.join(cells)} |" in text
 
 
 def test_speeds_in_the_texts_are_those_of_the_files() -> None:
