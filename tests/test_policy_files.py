@@ -127,6 +127,15 @@ def test_a_kill_at_any_write_leaves_policies_that_load(
     assert "before" not in final
 
 
+def test_what_an_earlier_description_says_of_other_files_is_not_kept(run_copy: Path) -> None:
+    policy = load(run_copy, 3)
+    change_policy(run_copy / "policy", lambda d: d["weights"].update({"seed-7.safetensors": "0"}))
+    record = {"exploration": asdict(policy.exploration), "steps": 70}
+    save(run_copy / "policy", policy.spec, policy.network, {3: policy.flat}, record, (0, 3))
+    final = json.loads((run_copy / "policy" / "policy.json").read_text())
+    assert set(final["weights"]) == {"seed-0.safetensors", "seed-3.safetensors"}
+
+
 def test_older_policies_load_with_a_note(
     run_copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

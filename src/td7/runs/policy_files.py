@@ -73,7 +73,9 @@ def write_policies(
             if content != files[file]:
                 digest = hashlib.sha256(content).hexdigest()
                 before[file.name] = {"sha256": digest, "steps": steps}
-    known = dict(sorted({**earlier["weights"], **digests}.items()))
+    names = {weights_file(folder, seed).name for seed in description["seeds"]}
+    kept = {name: sha256 for name, sha256 in earlier["weights"].items() if name in names}
+    known = dict(sorted({**kept, **digests}.items()))
     final = {**description, "weights": known}
     write_sealed(folder / DESCRIPTION, {**final, "before": before} if before else final)
     for file, content in files.items():
