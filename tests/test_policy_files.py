@@ -16,7 +16,7 @@ from commands import FailingCommand
 from folders import change_policy
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.files import write
+from td7.files import read_sealed, write, write_sealed
 from td7.runs.policies import load, save
 
 
@@ -129,7 +129,9 @@ def test_a_kill_at_any_write_leaves_policies_that_load(
 
 def test_what_an_earlier_description_says_of_other_files_is_not_kept(run_copy: Path) -> None:
     policy = load(run_copy, 3)
-    change_policy(run_copy / "policy", lambda d: d["weights"].update({"seed-7.safetensors": "0"}))
+    description = read_sealed(run_copy / "policy" / "policy.json")
+    description["weights"]["seed-7.safetensors"] = "0" * 64
+    write_sealed(run_copy / "policy" / "policy.json", description)
     record = {"exploration": asdict(policy.exploration), "steps": 70}
     save(run_copy / "policy", policy.spec, policy.network, {3: policy.flat}, record, (0, 3))
     final = json.loads((run_copy / "policy" / "policy.json").read_text())
