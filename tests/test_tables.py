@@ -48,3 +48,10 @@ def test_a_header_of_thousands_of_names_is_refused_at_once(run_copy: Path) -> No
         assert refusal(run_copy / name) == message
         with pytest.raises(td7.InputError, match="its header exceeds"):
             read_run(run_copy)
+
+
+@pytest.mark.parametrize("more", [",9", "," * 100_000])
+def test_a_row_longer_than_the_header_is_refused_at_once(table: Path, more: str) -> None:
+    """Pandas would take its first fields for an index, shift the others, and need a minute."""
+    table.write_text(f"seed,return\n0,1.5{more}\n1,2.5{more}\n")
+    assert refusal(table) == f"{table} is damaged: a row has more fields than the header"

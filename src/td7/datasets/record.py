@@ -22,7 +22,7 @@ from td7.runs.manifest import MEMBERS, SnapshotError
 from td7.runs.policies import Policy
 from td7.runs.record import RunRecord
 from td7.runs.snapshots import ROWS, Snapshot, Snapshots, process_folders
-from td7.runs.tables import check_header
+from td7.runs.tables import read_columns
 from td7.runs.trust import check_task
 from td7.types import Episode, Float32, RowLayout
 
@@ -130,9 +130,8 @@ class Recorder:
     def _table(self, name: str) -> pd.DataFrame:
         """Return this seed's rows of one of the run's tables."""
         file = self.run / name
-        check_header(file)
         try:
-            table = pd.read_csv(file, usecols=["seed", "step", "return"])
+            table = read_columns(file, ["seed", "step", "return"])
         except (OSError, ValueError) as error:
             raise InputError(f"{file} cannot be read: {one_line(error)}") from None
         return table[table["seed"] == self.seed]

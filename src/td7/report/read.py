@@ -23,7 +23,7 @@ from td7.report.result import (
 )
 from td7.runs.folder import EVALUATIONS
 from td7.runs.record import RunRecord, changes_since_finish, finished_steps
-from td7.runs.tables import check_header
+from td7.runs.tables import read_columns
 from td7.statistics import Aligned, common
 from td7.types import Task
 
@@ -197,9 +197,8 @@ def _value_estimates(folder: Path, curves: Aligned, notes: list[str]) -> NDArray
 
 def _read_columns(file: Path, columns: Sequence[str], notes: list[str]) -> pd.DataFrame | None:
     """These columns of a CSV file, without incomplete rows; None if one does not exist."""
-    check_header(file)
     try:
-        rows = pd.read_csv(file, usecols=lambda name: name in columns)
+        rows = read_columns(file, columns.__contains__)
     except (FileNotFoundError, pd.errors.EmptyDataError):
         return None
     except (OSError, ValueError) as error:  # ParserError is a ValueError
@@ -221,8 +220,7 @@ def _run_times(record: RunRecord, notes: list[str]) -> tuple[float | None, float
     """Seconds of the whole run, and of a step of all seeds: there is one update per step."""
     file = record.folder / "timings.csv"
     try:
-        check_header(file)
-        phases = pd.read_csv(file).set_index("phase")
+        phases = read_columns(file).set_index("phase")
         if not phases.index.is_unique:
             raise ValueError("a phase stands there twice")
         numbers = {name: phases[name].astype(float).to_dict() for name in ("seconds", "times")}

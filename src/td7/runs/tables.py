@@ -1,5 +1,7 @@
 """Reading the tables of a run folder, which may be damaged or a stranger's."""
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -12,9 +14,8 @@ LONGEST_HEADER = 10_000  # bytes; pandas takes minutes for thousands of equal na
 
 def read_table(file: Path) -> pd.DataFrame:
     """Return a table of numbers; an InputError says what is wrong with the file."""
-    check_header(file)
     try:
-        table = pd.read_csv(file)
+        table = read_columns(file)
     except FileNotFoundError:
         raise InputError(f"{file.parent} has no {file.name}") from None
     except (OSError, ValueError) as error:  # also pandas' errors, and bytes that are not text
@@ -28,7 +29,24 @@ def read_table(file: Path) -> pd.DataFrame:
     return table
 
 
-def check_header(file: Path) -> None:
+def read_columns(
+    file: Path, columns: list[str] | Callable[[str], bool] | None = None
+) -> pd.DataFrame:
+    """Return a table, or some of its columns: by name, all of which it must have, or by a test.
+
+    An InputError or ValueError says what is wrong. A row that is longer than the header never
+    shifts the columns.
+    """
+    _check_header(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(file, usecols=columns, index_col=False)
+        except pd.errors.ParserWarning:
+            raise ValueError("a row has more fields than the header") from None
+
+
+def _check_header(file: Path) -> None:
     """Raise if the first line of a CSV file is no header of a run's table."""
     try:
         with file.open("rb") as lines:
