@@ -34,7 +34,7 @@ def read_columns(
 ) -> pd.DataFrame:
     """Return a table, or some of its columns: by name, all of which it must have, or by a test.
 
-    An InputError or ValueError says what is wrong. A row that is longer than the header never
+    A ValueError says what is wrong. A row that is longer than the header never
     shifts the columns.
     """
     _check_header(file)
@@ -54,4 +54,4 @@ def _check_header(file: Path) -> None:
     except OSError:  # reading the table reports it
         return
     if len(header) > LONGEST_HEADER:
-        raise InputError(f"{file} is damaged: its header exceeds {LONGEST_HEADER:,} bytes")
+        raise ValueError(f"its header exceeds {LONGEST_HEADER:,} bytes")
