@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,16 @@ from td7.runs.record import FINISHED, RunRecord
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
 from td7.training.loops import single_process_loop
 from td7.training.merge import MergedPolicies
-from td7.training.multiprocess import (
-    OwnerConnection,
+from td7.training.messages import (
     ProcessEnd,
     ProcessReady,
     SeedJob,
+    TableRows,
+)
+from td7.training.multiprocess import (
+    REPORTS_AT_ONCE,
+    MultiprocessTraining,
+    OwnerConnection,
     _train_seeds,
 )
 from td7.training.resolve import run_config, train_options
@@ -459,6 +465,33 @@ def test_a_stop_does_not_wait_for_processes_that_have_not_begun(tmp_path: Path) 
     assert not multiprocessing.active_children()
 
 
+def test_a_process_that_reports_without_a_pause_leaves_the_owner_its_turn() -> None:
+    """Else the owner would neither deliver rows to listeners nor merge policies."""
+    processes, there = [], []
+    for _ in range(2):
+        here, other = multiprocessing.Pipe()
+        there.append(other)
+        processes.append(SimpleNamespace(end=None, worker=SimpleNamespace(connection=here)))
+    owner = MultiprocessTraining.__new__(MultiprocessTraining)
+    owner._processes = processes  # type: ignore[assignment]
+    row, end = TableRows("episodes", [(0,)]), ProcessEnd()
+    for _ in range(2 * REPORTS_AT_ONCE):
+        there[0].send(row)
+    there[1].send(end)
+    turns = [[report for _, report in owner._reports()] for _ in range(2)]
+    assert turns == [[row] * REPORTS_AT_ONCE + [end], [row] * REPORTS_AT_ONCE]
+
+
+def test_an_evaluation_moves_the_policies_of_its_step_alone(tmp_path: Path) -> None:
+    """The others have been moved: thousands of folders are not searched again for each row."""
+    process = tmp_path / "process-0"
+    for step in (40, 80):
+        write_policies(kept_policies(process, step), {"steps": [step], "seeds": [4]}, {4: b""})
+    MergedPolicies(tmp_path, (4,)).add_evaluated(process, [(4, 80, 1, 0.0, 10)])
+    kept = {step: weights_file(kept_policies(tmp_path, step), 4).exists() for step in (40, 80)}
+    assert kept == {40: False, 80: True}
+
+
 def test_a_kept_policy_exists_when_a_listener_receives_its_evaluation(
     divided_and_kept: tuple[td7.Run, KeptPolicies],
 ) -> None:
@@ -478,7 +511,7 @@ def test_policies_are_merged_between_the_writes_of_a_process(tmp_path: Path) -> 
 
     def merged() -> tuple[list[int], bytes]:
         for folder in folders:
-            policies.add_last(folder.parent)
+            policies.add_saved(folder.parent)
         description = read_description(target)
         content = weights_file(target, 4).read_bytes()
         assert steps_of(description, weights_file(target, 4), 4, content) == int(content)

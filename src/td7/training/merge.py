@@ -4,8 +4,11 @@ import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from td7.errors import InputError
+from td7.runs.folder import EVALUATIONS
+from td7.runs.policies import kept_policies
 from td7.runs.policy_files import (
     read_description,
     steps_of,
@@ -22,14 +25,21 @@ class MergedPolicies:
         self._seeds = seeds
         self._steps: dict[int, int] = {}  # seed: steps of its last policy
 
-    def add_kept(self, folder: Path) -> None:
-        """Move the policies of earlier steps that a process kept."""
-        for source in sorted(folder.glob("policies/*")):
-            if any(source.glob("seed-*.safetensors")):
-                self._move(source, self._run / source.relative_to(folder))
+    def add_evaluated(self, folder: Path, evaluations: Sequence[Sequence[Any]]) -> None:
+        """Move the policies that a process kept before it reported these `evaluations`."""
+        for step in {row[EVALUATIONS.index("step")] for row in evaluations}:
+            self._add_kept(folder, step)
 
-    def add_last(self, folder: Path) -> None:
+    def add_saved(self, folder: Path) -> None:
+        """Move all policies of a process that has written a snapshot."""
+        for source in sorted(folder.glob("policies/*")):
+            self._add_kept(folder, int(source.name))
         self._move(folder / "policy", self._run / "policy")
+
+    def _add_kept(self, folder: Path, step: int) -> None:
+        source = kept_policies(folder, step)
+        if any(source.glob("seed-*.safetensors")):
+            self._move(source, kept_policies(self._run, step))
 
     def _move(self, source: Path, target: Path) -> None:
         """Move weights, while a process may be writing the next ones, with policy.json first."""

@@ -5,7 +5,7 @@
 Every process trains its seeds as a run of their own, in a folder of its own, from which it also
 resumes. Their owner, the process that started them, has the run folder: it collects their rows in
 its tables and their policies next to them, and it is the one that users, signals and listeners
-know. Both ends of their protocol are in this file.
+know. Both ends of their protocol are in this file, what they exchange is in messages.py.
 """
 
 import os
@@ -18,7 +18,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
-from pathlib import Path
 from types import FrameType
 
 import torch
@@ -36,72 +35,29 @@ from td7.processes import (
 )
 from td7.rollouts.environment import Environment
 from td7.rollouts.registration import register_in_worker
-from td7.rollouts.watch import Place
 from td7.runs.folder import RunFolder
 from td7.runs.snapshots import has_snapshot, process_folder
-from td7.training.config import RunConfig
 from td7.training.faults import close_all, is_interrupt, run_error
 from td7.training.listeners import RunListeners
 from td7.training.loop import SingleProcessTraining
 from td7.training.merge import MergedPolicies, merged_timings
+from td7.training.messages import (
+    ProcessEnd,
+    ProcessReady,
+    ProgressMessage,
+    Report,
+    Row,
+    SeedJob,
+    TableRows,
+)
 from td7.training.parts import RunSetup
 from td7.training.progress import MemberStatus, Status
 from td7.training.signals import StopSignals
-from td7.types import TaskSpec
 
 POLL_SECONDS = 0.2  # the longest that the owner waits for reports
+REPORTS_AT_ONCE = 100  # of one process, so that none keeps the owner from all else
 STATUS_SECONDS = 0.25  # between two statuses of a process
 STOP_SECONDS = 8.0  # after which a process that is asked to stop is inside no environment
-
-Row = Sequence[object]
-
-
-# -- what travels ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SeedJob:
-    """What a process needs to train its seeds. Its dataset is sent once all have started."""
-
-    config: RunConfig
-    spec: TaskSpec
-    path: Path
-    snapshot_every: float
-    script: Script
-    compile_threads: int
-    make_loop: Callable[[RunSetup], SingleProcessTraining]
-    place: Place = field(default_factory=Place.shared)  # where its environments are
-
-
-@dataclass(frozen=True)
-class ProcessReady:
-    """A process has restored its seeds; it trains when the owner asks for that."""
-
-    status: Status
-    metrics: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ProgressMessage:
-    text: str
-    is_warning: bool
-
-
-@dataclass(frozen=True)
-class TableRows:
-    table: str
-    rows: Sequence[Row]
-
-
-@dataclass(frozen=True)
-class ProcessEnd:
-    """A process's last report; everything that it did is in its folder."""
-
-    error: Exception | None = None
-    is_finished: bool = False  # else it was stopped
-
-
-Report = ProcessReady | ProgressMessage | TableRows | Status | ProcessEnd
 
 
 # -- the owner -------------------------------------------------------------------------------------
@@ -329,8 +285,8 @@ class MultiprocessTraining:
                     steps = sum(member.steps for member in self._members())
                     self._learning = self._seconds(), steps
             elif isinstance(report, TableRows):
-                if self.config.keep_policies:  # an evaluation's policy comes before its rows
-                    self._policies.add_kept(process.job.path)
+                if report.table == "evaluations" and self.config.keep_policies:
+                    self._policies.add_evaluated(process.job.path, report.rows)
                 self.folder.tables[report.table].append(report.rows)
 
     def _reports(self) -> Iterator[tuple[SeedProcess, Report]]:
@@ -338,7 +294,9 @@ class MultiprocessTraining:
         by_connection = {process.worker.connection: process for process in self._running()}
         for connection in wait(list(by_connection), timeout=POLL_SECONDS):
             process = by_connection[connection]  # type: ignore[index]  # only connections are waited for
-            while process.end is None and process.worker.connection.poll():
+            for _ in range(REPORTS_AT_ONCE):
+                if process.end is not None or not process.worker.connection.poll():
+                    break
                 report = self._report_of(process)
                 if isinstance(report, ProgressMessage):
                     self._show(report)
@@ -378,8 +336,7 @@ class MultiprocessTraining:
         if not any(modified) or (modified == self._merged_at and not always):
             return
         for process in self._processes:
-            self._policies.add_kept(process.job.path)
-            self._policies.add_last(process.job.path)
+            self._policies.add_saved(process.job.path)
         self.folder.write_timings(*merged_timings([file for file in files if file.exists()]))
         self._merged_at = modified
 
