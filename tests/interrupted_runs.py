@@ -50,7 +50,7 @@ PROCESSES.Process = LoadedProcess  # type: ignore[misc]
 PROCESSES.set_forkserver_preload(
     [
         *("torch._dynamo", "pandas", "matplotlib.figure", "pytest", "interrupted_runs"),
-        *("td7.training.start", "td7.report.curves", "td7.studies.run", "faults.loaded"),
+        *("td7.training.start", "td7.reports.curves", "td7.studies.run", "faults.loaded"),
     ]
 )
 

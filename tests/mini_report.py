@@ -7,9 +7,9 @@ import pytest
 
 from fake_runs import pair, write_run
 from td7.datasets.scores import REFERENCE_RETURNS
-from td7.report.report import Report, read_report
-from td7.report.tables.table import Record, Table
-from td7.report.write import write
+from td7.reports.report import Report, read_report
+from td7.reports.tables.table import Record, Table
+from td7.reports.write import write
 from td7.studies.rows import STUDIES
 
 

@@ -26,7 +26,7 @@ from td7.engine.replay import Replay
 from td7.networks.description import Layout
 from td7.networks.numpy_actor import Actor
 from td7.networks.stacked import apply, unflatten
-from td7.report.report import read_report
+from td7.reports.report import read_report
 from td7.rollouts.registration import describe
 from td7.studies.rows import STUDIES
 from td7.types import RowLayout, Task

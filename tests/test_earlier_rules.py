@@ -12,7 +12,7 @@ import toys
 from fake_runs import pair, write_run
 from folders import SMALL, contents, differences
 from interrupted_runs import change_both
-from td7.report.report import read_report
+from td7.reports.report import read_report
 from td7.runs import record as record_module
 from td7.runs.record import RunRecord
 from td7.training.config import RunConfig, precision_settings

@@ -25,21 +25,21 @@ engine
 runs
 datasets
 training
-api
 studies
-report | bench
+reports | bench
+api
 cli
 """
 # The units of the first line.
 SHARED = set(LAYERS.split("\n")[1].split())
-FORBIDDEN = {("report", "training"), ("report", "engine")}
+FORBIDDEN = {("reports", "training"), ("reports", "engine")}
 
 # Worker processes import these, or commands that must start at once.
 FREE_OF_TORCH = (
     *("td7.options", "td7.studies.rows", "td7.runs.policies", "td7.runs.video", "td7.runs.record"),
     *("td7.networks.description", "td7.networks.numpy_actor", "td7.networks.onnx"),
     *(name for name in ALL_MODULES if name.startswith("td7.rollouts.")),
-    *(name for name in ALL_MODULES if name.startswith("td7.report.")),
+    *(name for name in ALL_MODULES if name.startswith("td7.reports.")),
     *(n for n in ALL_MODULES if n.startswith("td7.datasets.") and n != "td7.datasets.record"),
 )
 

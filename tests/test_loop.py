@@ -20,7 +20,7 @@ from folders import SMALL, contents, differences, newest, results, rows
 from td7.algorithms.td7 import TD7
 from td7.engine.engine import PRIORITIES, Engine
 from td7.errors import InputError
-from td7.report.read import read_run
+from td7.reports.read import read_run
 from td7.rollouts import evaluation
 from td7.rollouts.episodes import AnyTask
 from td7.rollouts.pool import Pool

@@ -15,8 +15,8 @@ import toys
 from td7.algorithms import algorithm
 from td7.cli.main import main
 from td7.datasets.hdf5 import write_hdf5
-from td7.report.figures import split_rows
-from td7.report.style import FORMATS
+from td7.reports.figures import split_rows
+from td7.reports.style import FORMATS
 from td7.studies.folder import PlannedRun, log_path
 from td7.studies.local import run_command
 from td7.studies.rows import STUDIES, Row

@@ -12,9 +12,9 @@ import pytest
 from fake_runs import pair, write_run
 from mini_report import record_of, table_of
 from td7.cli.main import main
-from td7.report.collect import collect
-from td7.report.report import read_report
-from td7.report.write import write
+from td7.reports.collect import collect
+from td7.reports.report import read_report
+from td7.reports.write import write
 
 
 def _gone(folder: Path) -> list[str]:

@@ -10,12 +10,12 @@ import pytest
 
 from fake_runs import INTERVAL, pair, write_run
 from mini_report import table_of
-from td7.report.chart_data import chart_data
-from td7.report.curves import learning_curve, normalised_curves
-from td7.report.figures import figures, save, split_rows
-from td7.report.report import Report, read_report
-from td7.report.style import new_panels, row_style, style_of
-from td7.report.write import write
+from td7.reports.chart_data import chart_data
+from td7.reports.curves import learning_curve, normalised_curves
+from td7.reports.figures import figures, save, split_rows
+from td7.reports.report import Report, read_report
+from td7.reports.style import new_panels, row_style, style_of
+from td7.reports.write import write
 from td7.studies.rows import STUDIES
 
 

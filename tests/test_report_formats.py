@@ -11,9 +11,9 @@ import pytest
 
 from fake_runs import pair, write_run
 from mini_report import table_of
-from td7.report.formats import as_csv, as_markdown, latex
-from td7.report.report import Report, read_report
-from td7.report.write import write
+from td7.reports.formats import as_csv, as_markdown, latex
+from td7.reports.report import Report, read_report
+from td7.reports.write import write
 
 
 def _unescaped_markdown(line: str) -> list[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fake_runs import pair, write_run
-from td7.report.chart_data import chart_data
-from td7.report.html import page
-from td7.report.report import read_report
-from td7.report.videos import LARGEST_VIDEO
+from td7.reports.chart_data import chart_data
+from td7.reports.html import page
+from td7.reports.report import read_report
+from td7.reports.videos import LARGEST_VIDEO
 
 MP4 = b"\0\0\0\x20ftypisom"  # how such a file begins
 
@@ -65,7 +65,7 @@ def test_videos_are_embedded_in_the_page(tmp_path: Path) -> None:
 def test_the_videos_of_a_page_have_a_limit_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("td7.report.videos.ALL_VIDEOS", len(MP4) + 1)
+    monkeypatch.setattr("td7.reports.videos.ALL_VIDEOS", len(MP4) + 1)
     for name in ("a", "b"):
         run = write_run(tmp_path / name, pair(1000), variant=f"design/{name}")
         (run / "policy.mp4").write_bytes(MP4)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from td7.errors import InputError
-from td7.report import paper
+from td7.reports import paper
 from td7.statistics import (
     Sample,
     highlighted,

@@ -7,7 +7,7 @@ import pytest
 
 from fake_runs import SPREAD, dataset_fields, pair, write_run
 from mini_report import record_of, table_of
-from td7.report.report import read_report
+from td7.reports.report import read_report
 
 
 def test_seeds_in_two_folders_are_one_run(tmp_path: Path) -> None:

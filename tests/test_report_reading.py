@@ -10,10 +10,10 @@ import pytest
 from fake_runs import pair, write_run
 from mini_report import record_of, table_of
 from td7.errors import InputError
-from td7.report.read import read_run
-from td7.report.report import read_report
-from td7.report.result import paper_name
-from td7.report.write import write
+from td7.reports.read import read_run
+from td7.reports.report import read_report
+from td7.reports.result import paper_name
+from td7.reports.write import write
 
 
 def test_the_hash_of_a_file_decides_whether_it_is_d4rls(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mini_report import table_of
-from td7.report.markdown import with_tables
-from td7.report.report import read_report
+from td7.reports.markdown import with_tables
+from td7.reports.report import read_report
 from td7.statistics import Sample
 
 ROOT = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ import pytest
 from fake_runs import INTERVAL, pair, write_run
 from mini_report import record_of, table_of
 from td7.datasets.scores import REFERENCE_RETURNS
-from td7.report import paper
-from td7.report.curves import curves
-from td7.report.report import Report, read_report
+from td7.reports import paper
+from td7.reports.curves import curves
+from td7.reports.report import Report, read_report
 from td7.studies.rows import STUDIES
 
 ONLINE = {  # paper's mean and interval at 1M, difference in percent

@@ -10,9 +10,9 @@ import pytest
 from fake_runs import INTERVAL, pair, write_run
 from mini_report import record_of, table_of
 from td7.datasets.scores import REFERENCE_RETURNS
-from td7.report import paper
-from td7.report.bars import loss_bars
-from td7.report.report import Report, read_report
+from td7.reports import paper
+from td7.reports.bars import loss_bars
+from td7.reports.report import Report, read_report
 from td7.studies.rows import STUDIES
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
 
@@ -92,7 +92,7 @@ def test_every_printed_percent_loss_has_a_row(tmp_path: Path, label: str) -> Non
             write_run(tmp_path / row / task, pair(1000), variant=f"design/{row}", env=task)
     record = record_of(table_of(read_report([tmp_path]), "design-losses"), row=label)
     theirs = {ours: name for name, ours in PERCENT_LOSS_LABELS.items()}[label]
-    with (ROOT / "src/td7/report/paper/design_percent_loss.csv").open() as file:
+    with (ROOT / "src/td7/reports/paper/design_percent_loss.csv").open() as file:
         (row_,) = (row for row in csv.DictReader(file) if row["variant"] == theirs)
     assert record["paper_percent_loss"] == float(row_["mean_percent_loss_1M"])
     assert record["paper_interval"] == pytest.approx(float(row_["ci95_range"]))

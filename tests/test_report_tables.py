@@ -7,7 +7,7 @@ import pytest
 
 from fake_runs import INTERVAL, pair, write_run
 from mini_report import record_of, table_of
-from td7.report.report import Report, read_report
+from td7.reports.report import Report, read_report
 from td7.studies.rows import STUDIES
 
 

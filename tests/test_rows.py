@@ -20,7 +20,7 @@ from td7.engine.cuda import GraphRunner
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
 from td7.errors import InputError
-from td7.report import paper
+from td7.reports import paper
 from td7.studies.rows import STUDIES, Row, variant
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
 from td7.types import Float32, RowLayout, Task, TaskSpec

@@ -15,7 +15,7 @@ import pytest
 import td7
 from td7.cli.main import build_parser, main
 from td7.datasets.download import DATASETS
-from td7.report.paper import printed
+from td7.reports.paper import printed
 from td7.statistics import Sample, welch
 
 ROOT = Path(__file__).parents[1]

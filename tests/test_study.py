@@ -27,7 +27,7 @@ from td7.errors import InputError
 from td7.files import read_sealed
 from td7.options import TrainOptions
 from td7.processes import StopScriptImport, available_cores
-from td7.report.report import read_report
+from td7.reports.report import read_report
 from td7.studies.folder import RunState, StudyRequest, log_path, read_request, run_state
 from td7.studies.local import record_outcome, run_command, split_cores, start_process
 from td7.studies.plan import StudyStatus, plan_runs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import td7
-from td7.report.read import read_run
+from td7.reports.read import read_run
 from td7.runs.tables import LONGEST_HEADER, read_table
 
 

@@ -18,7 +18,7 @@ from folders import SMALL, change_policy, words
 from td7.cli.main import main
 from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError
-from td7.report.report import read_report
+from td7.reports.report import read_report
 from td7.runs.trust import SIGNATURE, is_signed, sign
 from td7.studies.folder import run_state
 from td7.studies.local import run_command

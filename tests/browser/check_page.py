@@ -17,8 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_runs import write_run  # beside the other tests, found by the line above
-from td7.report.report import read_report
-from td7.report.write import write
+from td7.reports.report import read_report
+from td7.reports.write import write
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")

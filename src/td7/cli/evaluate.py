@@ -30,7 +30,7 @@ def run(options: Namespace) -> int:
     from td7.api import evaluate
     from td7.cli.terminal import return_table
     from td7.configs import parse
-    from td7.report.result import data_origin
+    from td7.reports.result import data_origin
     from td7.runs.record import RunRecord, run_and_step
 
     episodes = evaluate(

@@ -11,7 +11,7 @@ from td7.errors import InputError, one_line
 from td7.files import check_writable, writing_to
 
 if TYPE_CHECKING:  # it loads pandas
-    from td7.report.report import Report
+    from td7.reports.report import Report
 
 HELP = "make tables, figures and a web page from runs, compared with the paper"
 
@@ -40,7 +40,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
 
 def _with_tables(file: Path, report: "Report") -> str:
     """Return what the Markdown file will hold; raise before anything is written."""
-    from td7.report.markdown import with_tables
+    from td7.reports.markdown import with_tables
 
     try:
         if not file.exists():
@@ -54,8 +54,8 @@ def _with_tables(file: Path, report: "Report") -> str:
 
 
 def run(options: Namespace) -> int:
-    from td7.report.report import read_report
-    from td7.report.write import write
+    from td7.reports.report import read_report
+    from td7.reports.write import write
 
     report = read_report([Path(folder) for folder in options.dirs])
     out = Path(options.out)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from td7.datasets.scores import score
-from td7.report.result import D4RL, D4RL_SCORE, seed_means
+from td7.reports.result import D4RL, D4RL_SCORE, seed_means
 from td7.statistics import Sample
 from td7.studies.folder import PlannedRun, RunState
 

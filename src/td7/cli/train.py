@@ -81,8 +81,8 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     """Train, draw the learning curve, and print the results and where they are."""
     from td7.cli.terminal import evaluation_table
     from td7.files import temporary_file
-    from td7.report.curves import learning_curve
-    from td7.report.result import data_origin
+    from td7.reports.curves import learning_curve
+    from td7.reports.result import data_origin
     from td7.rollouts.registration import can_draw
     from td7.runs.record import RunRecord
 

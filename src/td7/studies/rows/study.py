@@ -27,7 +27,7 @@ class Study:
     title: str
     where: str  # section or appendix of the paper
     steps: int  # as in the paper's table; offline, updates
-    table: str  # name in td7.report.paper; "" where the paper has only curves
+    table: str  # name in td7.reports.paper; "" where the paper has only curves
     rows: Mapping[str, Row]  # label: row; percent losses are relative to the first
     tasks: tuple[str, ...] = PAPER_TASKS
     datasets: tuple[str, ...] = ()  # ids of D4RL; not empty: the study is offline

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from td7.report import paper
-from td7.report.result import Result
-from td7.report.tables.suites import SuiteScores, suite_scores
-from td7.report.tables.table import (
+from td7.reports import paper
+from td7.reports.result import Result
+from td7.reports.tables.suites import SuiteScores, suite_scores
+from td7.reports.tables.table import (
     Column,
     Record,
     Table,

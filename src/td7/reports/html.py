@@ -9,13 +9,13 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-from td7.report.bars import MOST_BARS
-from td7.report.chart_data import chart_data
-from td7.report.formats import as_csv
-from td7.report.report import Report
-from td7.report.result import Result, plain, study_or_empty
-from td7.report.tables.table import Table
-from td7.report.videos import MEDIA_TYPES
+from td7.reports.bars import MOST_BARS
+from td7.reports.chart_data import chart_data
+from td7.reports.formats import as_csv
+from td7.reports.report import Report
+from td7.reports.result import Result, plain, study_or_empty
+from td7.reports.tables.table import Table
+from td7.reports.videos import MEDIA_TYPES
 
 TITLE = "TD7: results compared with the paper's"
 MOST_NOTES = 20  # that are shown without a click
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
 
 
 def _file(name: str) -> str:
-    return (files("td7.report") / "page" / name).read_text(encoding="utf-8").strip()
+    return (files("td7.reports") / "page" / name).read_text(encoding="utf-8").strip()
 
 
 def _as_json(data: Any) -> str:

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from td7.report import paper
-from td7.report.result import D4RL_SCORE, Result, places
-from td7.report.tables.table import (
+from td7.reports import paper
+from td7.reports.result import D4RL_SCORE, Result, places
+from td7.reports.tables.table import (
     NOTHING,
     Cell,
     Column,

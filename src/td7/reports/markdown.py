@@ -3,8 +3,8 @@
 import re
 
 from td7.errors import InputError, unknown
-from td7.report.formats import as_markdown, markdown
-from td7.report.report import Report
+from td7.reports.formats import as_markdown, markdown
+from td7.reports.report import Report
 
 TITLE = "# Results compared with the paper's"
 MARKED = re.compile(

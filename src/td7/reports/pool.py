@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from td7.configs import complete
 from td7.errors import one_line
-from td7.report.result import Result, paper_places, rank, seed_list, study_or_empty
+from td7.reports.result import Result, paper_places, rank, seed_list, study_or_empty
 from td7.runs.record import uses_tf32
 from td7.statistics import Aligned, common
 from td7.studies.rows import STUDIES

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from td7.files import temporary_file
-from td7.report.bars import MOST_BARS, drops_figure, loss_bars, speed_bars
-from td7.report.curves import (
+from td7.reports.bars import MOST_BARS, drops_figure, loss_bars, speed_bars
+from td7.reports.curves import (
     curves,
     extrapolation,
     normalised_curves,
@@ -14,9 +14,9 @@ from td7.report.curves import (
     time_curves,
     window_of,
 )
-from td7.report.result import Result, study_or_empty
-from td7.report.style import FORMATS
-from td7.report.tables.table import Table
+from td7.reports.result import Result, study_or_empty
+from td7.reports.style import FORMATS
+from td7.reports.tables.table import Table
 
 MOST_LINES = 7  # per panel; a study with more rows gets a figure per group
 

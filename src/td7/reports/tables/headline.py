@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from td7.report import paper
-from td7.report.result import Result, places
-from td7.report.tables.table import (
+from td7.reports import paper
+from td7.reports.result import Result, places
+from td7.reports.tables.table import (
     NOTHING,
     Column,
     Record,

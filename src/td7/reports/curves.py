@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from td7.report.result import Result, places, seed_means, study_or_empty, suites
-from td7.report.style import (
+from td7.reports.result import Result, places, seed_means, study_or_empty, suites
+from td7.reports.style import (
     Style,
     column_count,
     format_axes,

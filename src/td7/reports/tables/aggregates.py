@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.report import paper
-from td7.report.result import D4RL_SCORE, Result
-from td7.report.tables.suites import SuiteScores, suite_scores
-from td7.report.tables.table import (
+from td7.reports import paper
+from td7.reports.result import D4RL_SCORE, Result
+from td7.reports.tables.suites import SuiteScores, suite_scores
+from td7.reports.tables.table import (
     BASELINE,
     Column,
     Record,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.report.result import Result, suites
-from td7.report.tables.table import row_group, shown_steps
+from td7.reports.result import Result, suites
+from td7.reports.tables.table import row_group, shown_steps
 from td7.studies.rows import Study
 
 Scores = Mapping[str, Mapping[int, float]]  # place: seed: score

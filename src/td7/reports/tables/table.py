@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from td7.report import paper
-from td7.report.result import Result, plain
+from td7.reports import paper
+from td7.reports.result import Result, plain
 from td7.statistics import Sample
 from td7.studies.rows import Study
 

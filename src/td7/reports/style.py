@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from td7.report.result import Result, study_or_empty
+from td7.reports.result import Result, study_or_empty
 
 FORMATS = ("svg", "png", "pdf")
 LONGEST_LINE = 40  # characters per line of a label

@@ -7,12 +7,12 @@ from pathlib import Path
 from td7.errors import InputError
 from td7.files import check_no_link, make_folder, read_json, write_json
 from td7.files import write as write_file
-from td7.report.figures import figures, save
-from td7.report.formats import as_csv, as_latex, as_markdown, csv_cell
-from td7.report.html import page
-from td7.report.markdown import markdown_page
-from td7.report.report import Report
-from td7.report.result import plain
+from td7.reports.figures import figures, save
+from td7.reports.formats import as_csv, as_latex, as_markdown, csv_cell
+from td7.reports.html import page
+from td7.reports.markdown import markdown_page
+from td7.reports.report import Report
+from td7.reports.result import plain
 
 
 def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]:

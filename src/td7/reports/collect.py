@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, one_line
-from td7.report.pool import pool, pooling_order
-from td7.report.read import read_run
-from td7.report.result import Result, seed_list, study_or_empty
-from td7.report.videos import with_videos
+from td7.reports.pool import pool, pooling_order
+from td7.reports.read import read_run
+from td7.reports.result import Result, seed_list, study_or_empty
+from td7.reports.videos import with_videos
 from td7.studies.folder import StudyRequest, read_failures, read_request
 from td7.studies.rows import Study
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from td7.report import paper
-from td7.report.result import Result
-from td7.report.tables.table import BASELINE, Column, Record, Table, new_table, value_column
+from td7.reports import paper
+from td7.reports.result import Result
+from td7.reports.tables.table import BASELINE, Column, Record, Table, new_table, value_column
 from td7.statistics import times_to_reach
 from td7.studies.rows import Study
 

@@ -28,7 +28,7 @@ def table(name: str) -> pd.DataFrame:
     """One of TABLES, a row per number."""
     if name not in TABLES:
         raise unknown("table of the paper", name, TABLES)
-    with (files("td7.report") / "paper" / f"{name}.csv").open() as file:
+    with (files("td7.reports") / "paper" / f"{name}.csv").open() as file:
         return pd.read_csv(file, keep_default_na=False)  # "None" is a label
 
 

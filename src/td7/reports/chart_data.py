@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from td7.report.bars import DROPS
-from td7.report.curves import window_of
-from td7.report.figures import STUDY_FIGURES
-from td7.report.report import Report
-from td7.report.result import Result
-from td7.report.style import style_of, window_text
-from td7.report.tables.drops import DROP_WINDOWS, drop_shares, late_evaluations
+from td7.reports.bars import DROPS
+from td7.reports.curves import window_of
+from td7.reports.figures import STUDY_FIGURES
+from td7.reports.report import Report
+from td7.reports.result import Result
+from td7.reports.style import style_of, window_text
+from td7.reports.tables.drops import DROP_WINDOWS, drop_shares, late_evaluations
 from td7.statistics import Aligned
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from td7.report.result import Result
+from td7.reports.result import Result
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 BEGINNINGS = {".mp4": (4, b"ftyp"), ".gif": (0, b"GIF8")}  # bytes of the format, and where

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from td7.report.collect import collect
-from td7.report.result import Result, machine_name, plain
-from td7.report.tables.table import Table
-from td7.report.tables.views import make_tables
+from td7.reports.collect import collect
+from td7.reports.result import Result, machine_name, plain
+from td7.reports.tables.table import Table
+from td7.reports.tables.views import make_tables
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.report.result import Result
-from td7.report.tables.table import Column, Record, Table, new_table, result_fields
+from td7.reports.result import Result
+from td7.reports.tables.table import Column, Record, Table, new_table, result_fields
 from td7.statistics import drops
 from td7.studies.rows import Study
 

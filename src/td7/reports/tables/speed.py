@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from td7.report import paper
-from td7.report.result import Result, machine_name
-from td7.report.tables.table import Column, Record, Table, new_table, value_column
+from td7.reports import paper
+from td7.reports.result import Result, machine_name
+from td7.reports.tables.table import Column, Record, Table, new_table, value_column
 from td7.studies.rows import Study
 
 

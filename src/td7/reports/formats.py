@@ -6,7 +6,7 @@ import re
 from itertools import groupby
 from typing import Any
 
-from td7.report.tables.table import Table
+from td7.reports.tables.table import Table
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula may begin with
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from td7.report.result import Result
-from td7.report.style import (
+from td7.reports.result import Result
+from td7.reports.style import (
     COLOURS,
     HATCHES,
     PAPER,
@@ -22,8 +22,8 @@ from td7.report.style import (
     window_text,
     wrap_label,
 )
-from td7.report.tables.drops import DROP_WINDOWS, drop_shares, late_evaluations
-from td7.report.tables.table import Record, Table
+from td7.reports.tables.drops import DROP_WINDOWS, drop_shares, late_evaluations
+from td7.reports.tables.table import Record, Table
 
 DROPS = tuple(range(0, 100, 2))  # percent, along the axis
 MOST_BARS = 60

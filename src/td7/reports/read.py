@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
-from td7.report.result import (
+from td7.reports.result import (
     Result,
     data_origin,
     machine_name,

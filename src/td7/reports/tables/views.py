@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from td7.report.result import Result, study_or_empty
-from td7.report.tables.aggregates import aggregates
-from td7.report.tables.drops import drops_table
-from td7.report.tables.estimates import estimates
-from td7.report.tables.headline import headline
-from td7.report.tables.losses import losses
-from td7.report.tables.reaching import reaching
-from td7.report.tables.scores import scores
-from td7.report.tables.speed import speed
-from td7.report.tables.table import Table
+from td7.reports.result import Result, study_or_empty
+from td7.reports.tables.aggregates import aggregates
+from td7.reports.tables.drops import drops_table
+from td7.reports.tables.estimates import estimates
+from td7.reports.tables.headline import headline
+from td7.reports.tables.losses import losses
+from td7.reports.tables.reaching import reaching
+from td7.reports.tables.scores import scores
+from td7.reports.tables.speed import speed
+from td7.reports.tables.table import Table
 from td7.studies.rows import Study
 
 View = Callable[[Study, Sequence[Result]], Table]

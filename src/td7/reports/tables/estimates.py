@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from td7.report.result import Result, seed_list
-from td7.report.tables.table import (
+from td7.reports.result import Result, seed_list
+from td7.reports.tables.table import (
     Record,
     Table,
     finite_or_none,
