@@ -76,6 +76,7 @@ def test_a_summary_by_hand(tmp_path: Path) -> None:
         "name": "hopper_medium-v2",
         "task": "Hopper-v4",
         "task_kwargs": None,
+        "task_wrappers": [],
         "self_collected": False,
         "d4rl": "",
         "rows": 5,

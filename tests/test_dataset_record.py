@@ -80,6 +80,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
         "td7.self_collected": True,
         "td7.task": ENV,
         "td7.task_kwargs": f'{{"max_episode_steps": {LIMIT}}}',
+        "td7.task_wrappers": "[]",
         "td7.kind": kind,
         "td7.algorithm": run_with_policies.name,
         "td7.seed": OTHER,

@@ -13,6 +13,7 @@ from td7.configs import build_config
 from td7.errors import InputError
 from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import RUN_OPTIONS, StudyOptions, TrainOptions, options_from, to_words
+from td7.types import Wrapper
 
 VALUES = [
     True,
@@ -121,6 +122,7 @@ CHANGED: dict[str, Any] = {
     "variant": "design/Q, zsa only",
     "env": "toys:Point-v0",
     "env_kwargs": {"at": 7},
+    "wrapper": [Wrapper("toy_wrappers:Scaled", {"scale": 2.0})],
     "dataset": "my data/own.hdf5",
     "steps": 1_234_567,
     "seeds": (7, 3, 2**63 - 1),

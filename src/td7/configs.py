@@ -22,15 +22,17 @@ def setting(
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
     before: Any = None,
+    metavar: str = "NAME=VALUE",
 ) -> Any:
     """Declare a dataclass field with its description, the group it is listed in, and its range.
 
-    `before` is the value of runs that are older than the field, if it is not the default.
+    `before` is the value of runs that are older than the field, if it is not the default; `metavar`
+    is what the help calls a value of an option that takes several.
     """
     if choices is not None:
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
-    metadata = {"doc": doc, "group": group, "before": before, **limits}
+    metadata = {"doc": doc, "group": group, "before": before, "metavar": metavar, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from td7.configs import as_words, parse, parse_settings
 from td7.errors import InputError
+from td7.types import Wrapper
 
 MOST_SEEDS = 1_000  # more are probably a typing error
 LARGEST_SEED = 2**63 - 1
@@ -72,6 +73,38 @@ def parse_env_kwargs(value: Any) -> dict[str, Any]:
     return kwargs
 
 
+def parse_wrappers(value: Any) -> list[Wrapper]:
+    """Return wrappers from words `module:Class` or `module:Class:JSON`, or from classes."""
+    words = [value] if isinstance(value, str | type | Wrapper) else value
+    if not isinstance(words, Iterable):
+        raise InputError(f"--wrapper takes MODULE:CLASS, given {value!r}")
+    return [word if isinstance(word, Wrapper) else _parse_wrapper(word) for word in words]
+
+
+def _parse_wrapper(word: Any) -> Wrapper:
+    if isinstance(word, type):
+        if word.__module__ == "__main__" or "<locals>" in word.__qualname__:
+            raise InputError(
+                f"wrapper takes a class of a module, given {word.__qualname__}, which a program or "
+                "a function defines; let env be a function that returns the wrapped task"
+            )
+        return Wrapper(f"{word.__module__}:{word.__qualname__}")
+    match = re.fullmatch(r"([\w.]+:[\w.]+)(?::(.*))?", str(word), re.DOTALL)
+    if not match:
+        raise InputError(f"--wrapper takes MODULE:CLASS or MODULE:CLASS:JSON, given {word!r}")
+    name, text = match.groups()
+    try:
+        kwargs = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        kwargs = None
+    if not isinstance(kwargs, dict):
+        raise InputError(
+            f"--wrapper {name} takes its arguments as a JSON object, such as "
+            f'{name}:{{"scale": 0.1}}, given {text!r}'
+        )
+    return Wrapper(name, {n: _json_value(n, v, f"wrapper {name}") for n, v in kwargs.items()})
+
+
 def _from_json(name: str, text: str) -> Any:
     """Return the value that `text` is as JSON, otherwise the text itself."""
     try:
@@ -79,21 +112,21 @@ def _from_json(name: str, text: str) -> Any:
     except ValueError:
         return text
     except RecursionError:
-        raise _too_deep(name) from None
+        raise _too_deep("env_kwargs", name) from None
     return _json_value(name, value)
 
 
-def _json_value(name: str, value: Any) -> Any:
+def _json_value(name: str, value: Any, option: str = "env_kwargs") -> Any:
     """Return `value` without NumPy types; raise if config.json cannot hold it."""
     builtin = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
         json.dumps(builtin)
     except (TypeError, ValueError):
-        raise InputError(f"env_kwargs: {name} is {value!r}; allowed: what JSON can hold") from None
+        raise InputError(f"{option}: {name} is {value!r}; allowed: what JSON can hold") from None
     except RecursionError:
-        raise _too_deep(name) from None
+        raise _too_deep(option, name) from None
     if _is_deeper(builtin, MOST_DEPTH):  # Python's functions for copies and JSON are recursive
-        raise _too_deep(name)
+        raise _too_deep(option, name)
     return builtin
 
 
@@ -105,8 +138,8 @@ def _is_deeper(value: Any, depth: int) -> bool:
     return any(isinstance(v, dict | list | tuple) for v in level)
 
 
-def _too_deep(name: str) -> InputError:
-    return InputError(f"env_kwargs: {name} is nested more than {MOST_DEPTH} levels deep")
+def _too_deep(option: str, name: str) -> InputError:
+    return InputError(f"{option}: {name} is nested more than {MOST_DEPTH} levels deep")
 
 
 def _read_settings(value: Any) -> dict[str, Any]:
@@ -127,6 +160,7 @@ def _read_tasks(value: Any) -> tuple[str, ...]:
 # Options whose values are more than one word or number.
 READERS: dict[str, Callable[[Any], Any]] = {
     "env_kwargs": parse_env_kwargs,
+    "wrapper": parse_wrappers,
     "seeds": parse_seeds,
     "set": _read_settings,
     "rows": lambda value: tuple(dict.fromkeys(as_words("--rows", value))),
@@ -161,6 +195,7 @@ def one_word(value: Any) -> list[str]:
 # The inverse of `READERS`.
 WRITERS: dict[str, Callable[[Any], list[str]]] = {
     "env_kwargs": lambda kwargs: [f"{name}={_json_word(v)}" for name, v in kwargs.items()],
+    "wrapper": lambda wrappers: list(map(str, wrappers)),
     "seeds": lambda seeds: [",".join(map(str, seeds))],
     "set": lambda settings: [f"{name}={to_word(value)}" for name, value in settings.items()],
     "rows": list,

@@ -46,6 +46,13 @@ class TrainOptions:
         "possible, otherwise as text",
         group="What",
     )
+    wrapper: Any = setting(
+        (),
+        "gymnasium.Wrapper around the task, as MODULE:CLASS or, with keyword arguments, "
+        "MODULE:CLASS:JSON; the first is the innermost",
+        group="What",
+        metavar="MODULE:CLASS",
+    )
     dataset: str = setting(
         "",
         "dataset to learn from, instead of collecting data: a D4RL file, a Minari id or folder",
@@ -144,13 +151,13 @@ class TrainOptions:
     @property
     def task(self) -> Task:
         """The task to train on; without an id it is the dataset's."""
-        return Task(self.env, self.env_kwargs)
+        return Task(self.env, self.env_kwargs, tuple(self.wrapper))
 
 
 # What `td7 study` passes to each of its runs; study.json lists these options in this order.
 RUN_OPTIONS = (
     *("seeds", "evaluate_every", "evaluation_episodes", "metrics_every", "keep_policies"),
-    *("snapshot_every", "env_kwargs", "device", "engine", "workers", "set"),
+    *("snapshot_every", "env_kwargs", "wrapper", "device", "engine", "workers", "set"),
 )
 
 
@@ -175,6 +182,7 @@ class StudyOptions:
         group="What",
     )
     env_kwargs: Any = _as_in_train("env_kwargs")
+    wrapper: Any = _as_in_train("wrapper")
     seeds: Any = _as_in_train("seeds", default="0-9", doc="seeds of each row on each task")
     steps: int = _as_in_train(
         "steps",

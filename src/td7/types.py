@@ -1,5 +1,6 @@
 """The types that several packages share. Worker processes import this module, so no torch here."""
 
+import json
 import math
 import os
 import re
@@ -22,11 +23,26 @@ def without_version(id: str) -> str:
 
 
 @dataclass(frozen=True)
+class Wrapper:
+    """A subclass of gymnasium.Wrapper, as `module:Class`, and keyword arguments for it."""
+
+    name: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The word that `--wrapper` takes."""
+        return (
+            f"{self.name}:{json.dumps(self.kwargs, sort_keys=True)}" if self.kwargs else self.name
+        )
+
+
+@dataclass(frozen=True)
 class Task:
-    """An environment: a Gymnasium id (or `module:Id-v0`) and keyword arguments for it."""
+    """An environment: a Gymnasium id (or `module:Id-v0`), keyword arguments for it, wrappers."""
 
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: tuple[Wrapper, ...] = ()  # the first is the innermost
 
     @property
     def name(self) -> str:

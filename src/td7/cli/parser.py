@@ -60,7 +60,7 @@ def add_from_options(
             if f.type is bool:
                 group.add_argument(flag(f.name), action="store_true", help=doc)
             elif f.default == ():
-                add_values(group, flag(f.name), doc)
+                add_values(group, flag(f.name), doc, f.metadata["metavar"])
             else:
                 value, word = (
                     (f.default, to_word(f.default)) if default is None else (None, default)
@@ -92,8 +92,8 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_values(parser: argparse._ActionsContainer, name: str, doc: str) -> None:
-    """Add an option that takes any number of NAME=VALUE and may be repeated."""
-    parser.add_argument(
-        name, metavar="NAME=VALUE", nargs="+", action="extend", default=[], help=doc
-    )
+def add_values(
+    parser: argparse._ActionsContainer, name: str, doc: str, metavar: str = "NAME=VALUE"
+) -> None:
+    """Add an option that takes any number of values and may be repeated."""
+    parser.add_argument(name, metavar=metavar, nargs="+", action="extend", default=[], help=doc)

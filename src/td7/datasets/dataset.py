@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.scores import score, task_of_file
 from td7.rollouts.environment import ActionMap
-from td7.types import Float32, Float64, RowLayout, Task
+from td7.types import Float32, Float64, RowLayout, Task, Wrapper
 
 
 @final
@@ -36,22 +36,30 @@ class Dataset:
     warnings: tuple[str, ...]
     d4rl: str = ""  # D4RL's name of the file, if the SHA-256 is D4RL's
     left_out: int = 0  # rows of the source that are not in `rows`
+    task_wrappers: tuple[Wrapper, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        """The task that the source states."""
+        return Task(self.task_id, dict(self.task_kwargs or {}), self.task_wrappers)
 
 
 def task_mismatch(dataset: Dataset, task: Task) -> str | None:
     """Return a warning if the dataset states another task than `task`, else None."""
-    stated = Task(dataset.task_id, dict(dataset.task_kwargs or {}))
+    stated = dataset.task
     # D4RL's file names give neither the task's version nor its kwargs.
     by_name = not dataset.self_collected and task_of_file(dataset.name) == stated.id
     same = stated.family == task.family if by_name else stated.name == task.name
-    if (same or not stated.id) and dataset.task_kwargs in (None, task.kwargs):
+    kwargs_fit = dataset.task_kwargs in (None, task.kwargs)
+    if (same or not stated.id) and kwargs_fit and stated.wrappers == task.wrappers:
         return None
     return f"its data are of {_describe(stated)}, but it is evaluated on {_describe(task)}"
 
 
 def _describe(task: Task) -> str:
-    kwargs = " ".join(f"{name}={json.dumps(value)}" for name, value in task.kwargs.items())
-    return f"{task.id} with {kwargs}" if kwargs else task.id
+    words = [f"{name}={json.dumps(value)}" for name, value in task.kwargs.items()]
+    words += [str(wrapper) for wrapper in task.wrappers]
+    return f"{task.id} with {' '.join(words)}" if words else task.id
 
 
 def summary(dataset: Dataset) -> dict[str, Any]:
@@ -62,6 +70,7 @@ def summary(dataset: Dataset) -> dict[str, Any]:
         "name": dataset.name,
         "task": dataset.task_id,
         "task_kwargs": dataset.task_kwargs,
+        "task_wrappers": list(map(str, dataset.task_wrappers)),
         "self_collected": dataset.self_collected,
         "d4rl": dataset.d4rl,
         "rows": len(dataset.rows),

@@ -34,6 +34,7 @@ from td7.datasets.scores import task_of_file
 from td7.errors import InputError
 from td7.files import write
 from td7.rollouts.environment import ActionMap
+from td7.runs.record import read_wrappers
 from td7.types import Float32, Float64, RowLayout
 
 ATTRIBUTE = "td7."  # prefix of the attributes that `write_hdf5` adds to D4RL's layout
@@ -59,6 +60,9 @@ def read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int)
             task_id = _text(attributes.get(f"{ATTRIBUTE}task", "")) or task_of_file(path.stem)
             kwargs_text = attributes.get(f"{ATTRIBUTE}task_kwargs")
             task_kwargs = None if kwargs_text is None else dict(json.loads(kwargs_text))
+            wrappers = read_wrappers(
+                json.loads(_text(attributes.get(f"{ATTRIBUTE}task_wrappers", "[]")))
+            )
             cut_rows = np.asarray(attributes.get(f"{ATTRIBUTE}cut_rows", ()), np.int64)
             self_collected = bool(attributes.get(f"{ATTRIBUTE}self_collected", False))
             stated_bounds = _stated_bounds(where, attributes, layout)
@@ -74,6 +78,7 @@ def read_hdf5(path: Path, where: str, bounds: ActionMap | None, time_limit: int)
         name=path.stem,
         task_id=task_id,
         task_kwargs=task_kwargs,
+        task_wrappers=wrappers,
         layout=layout,
         bounds=bounds,
         rows=rows,
@@ -100,9 +105,9 @@ def write_hdf5(
     """Write a self-collected dataset: arrays [N, dimensions] and [N], in the order of time.
 
     `attributes` needs `task` and `kind` and may hold whatever HDF5 can; the file's names for them
-    begin with `td7.`. The reader knows `task_kwargs` (JSON), `action_low` and `action_high` (the
-    bounds of the actions, where they are not [-1, 1]) and `cut_rows` (the timeouts that are only
-    the recording's).
+    begin with `td7.`. The reader knows `task_kwargs` and `task_wrappers` (JSON), `action_low` and
+    `action_high` (the bounds of the actions, where they are not [-1, 1]) and `cut_rows` (the
+    timeouts that are only the recording's).
     """
     if missing := {"task", "kind"} - attributes.keys():
         raise ValueError(f"{path}: attributes without {', '.join(sorted(missing))}")

@@ -4,7 +4,7 @@ import json
 import reprlib
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +91,7 @@ def record(
         attributes={
             "task": spec.task.id,
             "task_kwargs": json.dumps(spec.task.kwargs),
+            "task_wrappers": json.dumps(asdict(spec.task)["wrappers"]),
             "kind": kind,
             "algorithm": run_record.algorithm,
             "seed": seed,

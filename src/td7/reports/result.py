@@ -132,9 +132,10 @@ def plain(text: str) -> str:
 
 
 def with_kwargs(name: str, task: Task) -> str:
-    """The name with the arguments of the task, as `--env-kwargs` takes them, sorted."""
-    pairs = (f"{key}={json.dumps(task.kwargs[key], sort_keys=True)}" for key in sorted(task.kwargs))
-    return f"{name} ({', '.join(pairs)})" if task.kwargs else name
+    """The name with the arguments of the task, as `--env-kwargs` takes them, and its wrappers."""
+    parts = [f"{key}={json.dumps(task.kwargs[key], sort_keys=True)}" for key in sorted(task.kwargs)]
+    parts += map(str, task.wrappers)
+    return f"{name} ({', '.join(parts)})" if parts else name
 
 
 def seed_list(seeds: Sequence[int]) -> str:

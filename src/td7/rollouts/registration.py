@@ -27,7 +27,7 @@ from td7.errors import (
 from td7.files import working_folder_kept
 from td7.processes import Script, StopScriptImport, script_import
 from td7.rollouts.environment import Environment, ForeignCode
-from td7.types import PAPER_TASKS, Task, TaskSpec, without_version
+from td7.types import PAPER_TASKS, Task, TaskSpec, Wrapper, without_version
 
 _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
 
@@ -38,12 +38,14 @@ def make(task: Task, *, render: bool = False) -> Environment:
     foreign = ForeignCode()
     env = _make_with_gymnasium(task, spec, foreign, render=render)
     try:
+        _restore_margins(spec, env)
+        for wrapper in task.wrappers:
+            env = _wrapped(env, wrapper, foreign)
         # A task may also ignore the render mode.
         if render and not (_draws(env) and env.render_mode == "rgb_array"):
             raise InputError(f"task {task.id!r} draws no frames: it has no 'rgb_array' render mode")
         if render:
             _draw_without_screen()
-        _restore_margins(spec, env)
         return Environment(task, env, foreign)
     except BaseException as error:
         with suppress(Exception):
@@ -91,6 +93,41 @@ def _make_with_gymnasium(
         raise InputError(message) from error
 
 
+def _wrapped(
+    env: gymnasium.Env[Any, Any], wrapper: Wrapper, foreign: ForeignCode
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment within a wrapper."""
+    cls = _wrapper_class(wrapper.name)
+    try:
+        return foreign.call(lambda: cls(env, **wrapper.kwargs))
+    except NOT_FAULTS:
+        raise
+    except BaseException as error:  # foreign code may raise anything
+        message = f"wrapper {str(wrapper)!r} cannot be made: {_describe(error)}"
+        raise InputError(message) from error
+
+
+def _wrapper_class(name: str) -> Any:
+    """Return the class `module:Class`, which must be a gymnasium.Wrapper."""
+    path, _, qualified_name = name.partition(":")
+    register_from(path, f"wrapper {name!r}")
+    module = sys.modules[path]
+    found: Any = module
+    for part in qualified_name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, gymnasium.Wrapper):
+        return found
+    wrappers = [
+        n
+        for n, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, gymnasium.Wrapper)
+    ]
+    if found is None and wrappers:
+        raise unknown(f"wrapper of the module {path!r},", qualified_name, sorted(wrappers))
+    what = f"{path!r} has no class {qualified_name!r}" if found is None else "it is none"
+    raise InputError(f"wrapper {name!r} must be a subclass of gymnasium.Wrapper; {what}")
+
+
 def _draw_without_screen() -> None:
     """Without a screen, let MuJoCo draw with EGL, or with OSMesa if only that is installed."""
     is_chosen = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
@@ -130,7 +167,7 @@ def mujoco_tasks() -> list[str]:
 
 
 def register_from(module: str, named_by: str) -> None:
-    """Import a user's module, which registers tasks; an error message begins with `named_by`."""
+    """Import a user's module of tasks or wrappers; an error message begins with `named_by`."""
     try:
         importlib.import_module(module)
     except NOT_FAULTS:

@@ -28,7 +28,8 @@ from td7.runs.policy_files import (
     weights_file,
     write_policies,
 )
-from td7.types import AnyFloat, AnyPath, Exploration, Float32, Task, TaskSpec
+from td7.runs.record import read_task
+from td7.types import AnyFloat, AnyPath, Exploration, Float32, TaskSpec
 
 FORMAT = 2
 LARGEST_SIZE = 10_000_000  # of a layer or of an observation, far beyond any in use
@@ -258,7 +259,7 @@ def _spec(data: Mapping[str, Any]) -> TaskSpec:
     task = typed("task", typed("task", data, dict)["task"], dict)
     limit = data["time_limit"]
     spec = TaskSpec(
-        Task(typed("task id", task["id"], str), typed("kwargs", task["kwargs"], dict)),
+        read_task(task),
         _shape(data, "state_shape"),
         _shape(data, "action_shape"),
         tuple(float(bound) for bound in typed("action_low", data["action_low"], list)),

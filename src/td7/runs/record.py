@@ -19,7 +19,7 @@ from td7.configs import parse_number
 from td7.errors import InputError, one_line
 from td7.files import FileDigest, check_no_links, read_json, read_sealed, typed, write_sealed
 from td7.option_values import parse_seeds
-from td7.types import Task
+from td7.types import Task, Wrapper
 
 FINISHED = "finished.json"
 TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
@@ -99,13 +99,30 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "algorithm": typed("algorithm", data["algorithm"], str),
         "variant": typed("variant", data.get("variant", ""), str),
-        "task": Task(typed("task id", task["id"], str), typed("kwargs", task["kwargs"], dict)),
+        "task": read_task(task),
         "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
         **{name: typed(name, data.get(name, {}), dict) for name in ("versions", "hardware")},
     }
+
+
+def read_task(data: Mapping[str, Any]) -> Task:
+    """Return a task that `asdict` turned into JSON; older ones have no wrappers."""
+    return Task(
+        typed("task id", data["id"], str),
+        typed("kwargs", data["kwargs"], dict),
+        read_wrappers(data.get("wrappers", [])),
+    )
+
+
+def read_wrappers(data: Any) -> tuple[Wrapper, ...]:
+    """Return wrappers that `asdict` turned into JSON."""
+    return tuple(
+        Wrapper(typed("wrapper", w["name"], str), typed("kwargs", w["kwargs"], dict))
+        for w in (typed("wrapper", w, dict) for w in typed("wrappers", data, list))
+    )
 
 
 def _dataset(data: Mapping[str, Any]) -> DatasetRecord:

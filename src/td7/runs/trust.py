@@ -67,11 +67,11 @@ def check_names(record: RunRecord, task: Task, *, algorithm: str = "", trust: bo
     if trust or (is_signed(record.folder) and task == record.task):
         return True
     where = f"{record.folder} is not signed with your key and"
-    if module := foreign_module(task.id, algorithm):
+    if module := foreign_module(task.id, *(w.name for w in task.wrappers), algorithm):
         raise InputError(
             f"{where} names the module {module!r}: add --import {module} if you trust it"
         )
-    if argument := text_argument(task.kwargs):
+    if argument := text_argument(task):
         raise InputError(
             f"{where} passes its task the text {argument}: add --trust if you trust its author"
         )
@@ -92,12 +92,13 @@ def foreign_module(*names: str) -> str:
     return next((module for module in modules if module and module not in sys.modules), "")
 
 
-def text_argument(kwargs: Mapping[str, Any]) -> str:
-    """Return the first argument with text in it as name=value, or "".
+def text_argument(task: Task) -> str:
+    """Return the first argument of a task or of its wrappers with text in it as name=value, or "".
 
     Text may be the path of a file that a task reads, or a task that it makes.
     """
-    return next((one_line(f"{k}={v!r}")[:200] for k, v in kwargs.items() if _has_text(v)), "")
+    every = [*task.kwargs.items(), *(item for w in task.wrappers for item in w.kwargs.items())]
+    return next((one_line(f"{k}={v!r}")[:200] for k, v in every if _has_text(v)), "")
 
 
 def _has_text(value: Any) -> bool:

@@ -67,8 +67,10 @@ class PlannedRun:
 def write_request(request: StudyRequest, out: Path) -> None:
     """Write study.json."""
     options = {name: getattr(request.options, name) for name in RUN_OPTIONS}
-    if not options["env_kwargs"]:
-        del options["env_kwargs"]
+    options["wrapper"] = list(map(str, options["wrapper"]))
+    for name in ("env_kwargs", "wrapper"):
+        if not options[name]:
+            del options[name]
     make_folder(out)
     with writing_to(out):
         write_sealed(out / "study.json", {**asdict(request), "options": options})
@@ -102,7 +104,8 @@ def run_state(run: PlannedRun) -> RunState:
     if not (run.folder / "config.json").exists():
         return RunState.TO_DO
     record = RunRecord.read(run.folder)
-    task = {"env": record.task.id, "env_kwargs": record.task.kwargs}
+    wrappers = list(map(str, record.task.wrappers))
+    task = {"env": record.task.id, "env_kwargs": record.task.kwargs, "wrapper": wrappers}
     saved = {**record.hyperparameters, **record.data, **task}
     for name, value in _settings(run).items():
         text, wanted = json.dumps(saved.get(name)), json.dumps(value)
@@ -131,6 +134,8 @@ def _settings(run: PlannedRun) -> dict[str, Any]:
     if run.options.env:
         config = config.for_task(Task(run.options.env))
     own = {name: getattr(run.options, name) for name in names}
+    if run.options.env:
+        own["wrapper"] = list(map(str, run.options.wrapper))
     return {"algorithm": run.algorithm, **own, **asdict(config)}
 
 

@@ -91,7 +91,7 @@ def make_plan(options: StudyOptions) -> Plan:
     runs = plan_runs(request, options.folder, Path(options.datasets))
     online = [run for run in runs if run.options.env]
     for task in dict.fromkeys(run.task for run in online):
-        describe(Task(task, options.env_kwargs))
+        describe(Task(task, options.env_kwargs, tuple(options.wrapper)))
     here: dict[str, Any] = {}
     if on_ray and device != "cpu":  # a node may have the GPU that this machine lacks
         here = {"device": "cpu", "engine": "auto" if options.engine == "graph" else options.engine}

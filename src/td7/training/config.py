@@ -118,7 +118,7 @@ def check_same(now: Mapping[str, Any], saved: Mapping[str, Any], prefix: str = "
                 raise InputError(f"this run has steps={b} already; steps can only grow, given {a}")
         elif prefix == "dataset." and name != "sha256":
             pass  # the same rows may be elsewhere now, or better known
-        elif name not in saved and prefix in ("", "hyperparameters."):
+        elif name not in saved and prefix in ("", "task.", "hyperparameters."):
             pass  # a field newer than the snapshot, which had its default
         elif json.dumps(a) != json.dumps(b):
             raise InputError(

@@ -55,7 +55,7 @@ def read_dataset(source: str, task: Task) -> Dataset:
     """The dataset to learn from, with actions in [-1, 1] by the task's bounds.
 
     A task without an id is the one that the data name: its arguments are those that it had for
-    the data, updated with the task's own.
+    the data, updated with the task's own, and its wrappers come before the task's own.
     """
 
     def read_as(spec: TaskSpec) -> Dataset:
@@ -91,7 +91,13 @@ def _check_task_of(dataset: Dataset) -> None:
     id, named = dataset.task_id, f"{dataset.source} names the task {dataset.task_id!r}"
     if foreign_module(id):
         raise InputError(f"{named}; its module is imported only if you give --env {id}")
-    if argument := text_argument(dataset.task_kwargs or {}):
+    wrappers = (wrapper.name for wrapper in dataset.task_wrappers)
+    if module := foreign_module(*wrappers):
+        raise InputError(
+            f"{named} with a wrapper of the module {module!r}, which is imported only if you give "
+            f"--env {id} --wrapper …"
+        )
+    if argument := text_argument(dataset.task):
         raise InputError(
             f"{named} with the text {argument}, which is used only if you give it: --env {id} "
             "--env-kwargs …"
@@ -99,10 +105,11 @@ def _check_task_of(dataset: Dataset) -> None:
 
 
 def _task(task: Task, dataset: Dataset | None) -> Task:
-    """The task itself if it has an id, else the one of the data, with its arguments added."""
+    """The task itself if it has an id, else the one of the data, to which it adds."""
     if task.id or dataset is None:
         return task
-    return Task(dataset.task_id, {**(dataset.task_kwargs or {}), **task.kwargs})
+    stated = dataset.task
+    return Task(stated.id, {**stated.kwargs, **task.kwargs}, (*stated.wrappers, *task.wrappers))
 
 
 def dataset_record(dataset: Dataset) -> DatasetRecord:
