@@ -16,7 +16,7 @@ from folders import SMALL, change_policy, contents, differences, words
 from interrupted_runs import change_both
 from td7.cli.main import main
 from td7.datasets.read import read
-from td7.report.report import read_report
+from td7.reports.report import read_report
 from td7.rollouts.registration import make
 from td7.runs.trust import SIGNATURE
 from td7.training.resolve import read_dataset
