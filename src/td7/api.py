@@ -13,7 +13,7 @@ from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError
 from td7.files import working_folder_kept
-from td7.option_values import parse_seeds
+from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
 from td7.processes import stop_script_import
 from td7.rollouts.evaluation import Evaluator
@@ -24,6 +24,7 @@ from td7.runs.record import RunRecord, changes_since_finish, run_and_step
 from td7.runs.tables import read_table
 from td7.runs.trust import check_task
 from td7.runs.video import record
+from td7.seeding import Stream
 from td7.types import AnyPath
 
 
@@ -131,6 +132,8 @@ def evaluate(
     *,
     seed: int | None = None,
     episodes: int = 10,
+    env_kwargs: Any = (),
+    fresh_seeds: bool = False,
     video: str | None = None,
     say: Callable[[str], None] | None = None,
     trust: bool = False,
@@ -139,33 +142,43 @@ def evaluate(
 
     Policies that learned from a dataset also get D4RL's score on tasks that have one. Episode i is
     the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
-    that step. `video` is a file for a film of the first policy's episode 0. That may take minutes;
-    `say` receives a message about it, and about files that were changed since the run ended.
-    `trust` is as in `resume`.
+    that step. For robustness checks, `env_kwargs` replaces keyword arguments of the task, and
+    `fresh_seeds` has episodes begin from other reset seeds than any that the run has used; the
+    table's `attrs` hold both. `video` is a file for a film of the first policy's episode 0. That
+    may take minutes; `say` receives a message about it, and about files that were changed since the
+    run ended. `trust` is as in `resume`.
     """
     episodes = parse_number("episodes", episodes, int, at_least=1, at_most=MOST_EPISODES)
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
     seeds = run_record.seeds if seed is None else parse_seeds([seed])
     loaded = {s: load(path, s) for s in seeds}
+    changes = parse_env_kwargs(env_kwargs)
+    resets = Stream.FRESH_RESET if fresh_seeds else Stream.EVALUATION_RESET
     if say is not None:
         policies.note_unverified(path, loaded.values(), say)
     for policy in loaded.values():
         check_task(run_record, policy.spec.task, trust=trust)
+        policy.change_task(changes)
     steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
     if say is not None:
         for change in changes_since_finish(run):
             say(f"{run}: {change}")
     if video:
         with working_folder_kept():
-            film = Path(video)
-            record(loaded[seeds[0]], film, seed=seeds[0], step=steps.get(seeds[0], 0), say=say)
+            first, film = seeds[0], Path(video)
+            step = steps.get(first, 0)
+            record(loaded[first], film, seed=first, step=step, resets=resets, say=say)
     rows = []
     for s, policy in loaded.items():
         with working_folder_kept(), closing(Evaluator(partial(make, policy.spec.task))) as player:
-            results = player.play(policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes)
+            policy.check_fits(player.environments[0].spec)
+            results = player.play(
+                policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes, resets=resets
+            )
             rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
+    table.attrs.update(env_kwargs=changes, fresh_seeds=fresh_seeds)
     task_id = loaded[seeds[0]].spec.task.id
     scores = score(task_id, table["return"]) if run_record.dataset else None
     if scores is not None:

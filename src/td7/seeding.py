@@ -18,6 +18,7 @@ class Stream(IntEnum):
     EXPLORATION = 3  # index: episode
     EVALUATION_RESET = 4  # index: time step, evaluation episode
     UPDATE = 5  # index: block of updates
+    FRESH_RESET = 6  # index: time step, evaluation episode; of `td7 evaluate --fresh-seeds`
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td7.cli.console import new_console
-from td7.cli.parser import Parser, add_trust
+from td7.cli.parser import Parser, add_trust, add_values
 from td7.errors import say
 
 HELP = "play trained policies and show their returns"
@@ -17,6 +17,14 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.add_argument("--seed", metavar="N", help="play only this seed's policy (default: all)")
     parser.add_argument(
         "--episodes", metavar="N", default="10", help="episodes per seed (default: 10)"
+    )
+    add_values(
+        parser, "--env-kwargs", "keyword arguments of the task to replace, for robustness checks"
+    )
+    parser.add_argument(
+        "--fresh-seeds",
+        action="store_true",
+        help="begin episodes from reset seeds that the run has not used",
     )
     parser.add_argument(
         "--video",
@@ -37,6 +45,8 @@ def run(options: Namespace) -> int:
         options.dir,
         seed=None if options.seed is None else parse("seed", options.seed, int),
         episodes=parse("episodes", options.episodes, int),
+        env_kwargs=options.env_kwargs,
+        fresh_seeds=options.fresh_seeds,
         video=options.video,
         say=say,
         trust=options.trust,

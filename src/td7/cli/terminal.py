@@ -1,5 +1,6 @@
 """Tables that commands print."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -54,7 +55,7 @@ def evaluation_table(
 
 def return_table(episodes: pd.DataFrame, origin: str = "") -> Table:
     """Return a row per seed with the returns of its episodes, and D4RL scores if it has them."""
-    table = Table(title="returns", title_justify="left")
+    table = Table(title=Text(_returns_title(episodes.attrs)), title_justify="left")
     scored = (_score_heading(origin),) if "score" in episodes else ()
     for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length", *scored):
         table.add_column(column, justify="right")
@@ -71,6 +72,13 @@ def return_table(episodes: pd.DataFrame, origin: str = "") -> Table:
             *(f"{played['score'].mean():.1f}" for _ in scored),
         )
     return table
+
+
+def _returns_title(conditions: Mapping[Any, Any]) -> str:
+    """Return the title, which names how the episodes differ from those of the run."""
+    changes = [f"{n}={json.dumps(value)}" for n, value in conditions["env_kwargs"].items()]
+    changes += ["fresh seeds"] if conditions["fresh_seeds"] else []
+    return f"returns ({', '.join(changes)})" if changes else "returns"
 
 
 def _score_heading(origin: str) -> str:

@@ -53,6 +53,7 @@ class Evaluator:
         seed: int,
         step: int,
         episodes: int,
+        resets: Stream = Stream.EVALUATION_RESET,
         on_frame: Callable[[], None] | None = None,
     ) -> list[EvaluationEpisode]:
         """Return undiscounted returns. `on_frame` is called before each step of the first lane."""
@@ -62,7 +63,7 @@ class Evaluator:
             while len(self.environments) < len(numbers):
                 self.environments.append(self._make())
             lanes = [
-                _Lane(environment, seed, step, number)
+                _Lane(environment, seed, step, number, resets)
                 for environment, number in zip(self.environments, numbers, strict=False)
             ]
             with np.errstate(over="ignore", invalid="ignore"):  # of spoilt weights
@@ -95,10 +96,12 @@ class Evaluator:
 class _Lane:
     """An evaluation episode under way."""
 
-    def __init__(self, environment: Environment, seed: int, step: int, number: int) -> None:
+    def __init__(
+        self, environment: Environment, seed: int, step: int, number: int, resets: Stream
+    ) -> None:
         self._environment = environment
         self._where = f"seed {seed}, evaluation at step {step}, episode {number}"
-        reset_seed = derived_seed(seed, Stream.EVALUATION_RESET, step, number)
+        reset_seed = derived_seed(seed, resets, step, number)
         self.state = environment.reset(reset_seed, self._where)
         self.total, self.length, self.ended = 0.0, 0, False
 

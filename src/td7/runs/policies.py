@@ -3,7 +3,7 @@
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,22 @@ class Policy:
     def __repr__(self) -> str:
         sizes = f"{self.spec.state_shape} to {self.spec.action_shape}"
         return f"<policy of {self.spec.task.id}, {sizes}>"
+
+    def change_task(self, kwargs: Mapping[str, Any]) -> None:
+        """Have it act in a task with other keyword arguments."""
+        task = self.spec.task
+        self.spec = replace(self.spec, task=replace(task, kwargs={**task.kwargs, **kwargs}))
+
+    def check_fits(self, spec: TaskSpec) -> None:
+        """Raise if a task, as it is made now, has states or actions of another size."""
+        for name in ("state_dim", "action_dim"):
+            now, then = getattr(spec, name), getattr(self.spec, name)
+            if now != then:
+                what = name.replace("_dim", "s")
+                raise InputError(
+                    f"{spec.task.id} has {what} of {now} numbers, but the policy was trained with "
+                    f"{then}"
+                )
 
     def predict(
         self,

@@ -16,12 +16,19 @@ from td7.errors import ControlFlow, InputError, RunError, one_line
 from td7.rollouts.evaluation import Evaluator
 from td7.rollouts.registration import make
 from td7.runs.policies import Policy
+from td7.seeding import Stream
 
 FORMATS = (".mp4", ".gif")
 
 
 def record(
-    policy: Policy, file: Path, *, seed: int, step: int, say: Callable[[str], None] | None = None
+    policy: Policy,
+    file: Path,
+    *,
+    seed: int,
+    step: int,
+    resets: Stream = Stream.EVALUATION_RESET,
+    say: Callable[[str], None] | None = None,
 ) -> None:
     """Film evaluation episode 0 of (seed, step) into `file`, an .mp4 or a .gif."""
     if file.suffix not in FORMATS:
@@ -42,6 +49,7 @@ def record(
         closing(Evaluator(partial(make, task, render=True))) as evaluator,
     ):
         environment = evaluator.environments[0]
+        policy.check_fits(environment.spec)
         if say is not None:
             say(f"filming 1 episode of {task.id} …")
         fps = environment.env.metadata.get("render_fps") or 30
@@ -51,6 +59,7 @@ def record(
                 seed=seed,
                 step=step,
                 episodes=1,
+                resets=resets,
                 on_frame=lambda: write(environment.render()),
             )
 
