@@ -13,7 +13,7 @@ import td7
 import toys
 from folders import SMALL, results
 from td7.errors import InputError, RunError
-from td7.runs.listeners import EventFiles
+from td7.runs.loggers.tensorboard import EventFiles
 from td7.runs.snapshots import has_snapshot
 
 assert toys  # registers the tasks
@@ -84,10 +84,10 @@ def test_values_after_the_snapshot_are_hidden(tmp_path: Path) -> None:
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.runs.listeners.find_spec", lambda _: None)
+    monkeypatch.setattr("td7.runs.loggers.services.find_spec", lambda _: None)
     out = tmp_path / "run"
     with pytest.raises(
-        InputError, match=r"need the tensorboard package: pip install 'td7\[tensorboard\]'"
+        InputError, match=r"needs the tensorboard package: pip install 'td7\[tensorboard\]'"
     ):
         td7.train(**GIVEN, steps=80, set=SMALL, tensorboard=True, out=str(out))
     assert not out.exists()
@@ -240,3 +240,86 @@ def test_a_run_that_a_listener_stopped_is_evaluated_as_it_was(tmp_path: Path) ->
         InputError, match=f"has no policy of seed {behind}, which was stopped before that step"
     ):
         td7.evaluate(path / "policies" / "80", seed=behind)
+
+
+class Events(list[tuple[Any, ...]]):
+    """A listener that notes its calls, and raises at one of them."""
+
+    def __init__(self, faulty: str = "") -> None:
+        super().__init__()
+        self._faulty = faulty
+
+    def _note(self, *call: Any) -> None:
+        self.append(call)
+        if call[0] == self._faulty:
+            raise ConnectionError("no network")
+
+    def started(self, path: Path) -> None:
+        self._note("started", path, td7.Run(path).config["steps"])
+
+    def __call__(self, table: str, rows: list[dict[str, float]]) -> None:
+        self._note(table, rows[0]["step"])
+
+    def ended(self, path: Path, error: BaseException | None) -> None:
+        self._note("ended", path, type(error))
+
+
+def train_to(path: Path, listener: Events, **options: Any) -> td7.Run:
+    given = {**GIVEN, "steps": 80, "set": SMALL, "out": str(path), **options}
+    return td7.train(**given, listener=listener)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_listener_learns_when_a_run_starts_and_ends(tmp_path: Path, processes: int) -> None:
+    """Once per training, before and after all rows, also when the run is resumed."""
+    path, events = tmp_path / "run", Events()
+    train_to(path, events, processes=processes)
+    td7.resume(path, steps=120, quiet=True, listener=events)
+    bounds = [i for i, (name, *_) in enumerate(events) if name in ("started", "ended")]
+    assert [events[i] for i in bounds] == [
+        ("started", path, 80),
+        ("ended", path, type(None)),
+        ("started", path, 120),
+        ("ended", path, type(None)),
+    ]
+    first, end, start, last = bounds
+    assert (first, start, last) == (0, end + 1, len(events) - 1)
+    assert max(step for name, step, *_ in events[1:end] if name == "evaluations") == 80
+    assert max(step for name, step, *_ in events[start:last] if name == "evaluations") == 120
+
+
+def test_it_learns_what_ended_a_run(tmp_path: Path) -> None:
+    class Stopping(Events):
+        def __call__(self, table: str, rows: list[dict[str, float]]) -> None:
+            super().__call__(table, rows)
+            if rows[0]["step"] == 40:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    stopping, failing = Stopping(), Events()
+    with pytest.raises(td7.Stopped):
+        train_to(tmp_path / "stopped", stopping)
+    assert stopping[-1] == ("ended", tmp_path / "stopped", td7.Stopped)
+    with pytest.raises(RunError, match="motor"):
+        train_to(tmp_path / "failed", failing, env_kwargs={"fault": "raise"})
+    assert issubclass(failing[-1][2], RunError)
+
+
+@pytest.mark.parametrize("faulty", ["started", "evaluations"])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_listener_that_raised_is_not_called_again(
+    tmp_path: Path, faulty: str, processes: int
+) -> None:
+    path, events = tmp_path / "run", Events(faulty)
+    with pytest.raises(ConnectionError):
+        train_to(path, events, processes=processes)
+    assert events[-1][0] == faulty
+    td7.resume(path, quiet=True)
+
+
+def test_a_listener_that_raises_after_the_end_warns(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = train_to(tmp_path / "run", Events("ended"))
+    (warning,) = capfd.readouterr().err.splitlines()
+    assert warning.startswith("the listener raised ConnectionError at test_listeners.py:")
+    assert (run.path / "finished.json").exists()

@@ -72,7 +72,9 @@ def train(algorithm: str = "", *, listener: Listener | None = None, **options: A
     `listener(table, rows)` receives new rows of the tables "evaluations", "episodes" and "metrics"
     as they are written, each row a dictionary by column. An exception in it stops the run, which
     is saved and can be resumed; further rows that were written at the same time are in the tables
-    only. After a crash, the listener receives the rows since the last snapshot again.
+    only. After a crash, the listener receives the rows since the last snapshot again. A listener
+    with the methods `started(path)` and `ended(path, error)` learns when training starts, which
+    includes every resume, and how it ends; `error` is None if the run is finished.
 
     The options are those of `td7 train`; see `TrainOptions`. The default algorithm is TD7.
     """

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from td7.datasets.scores import score
 from td7.engine.cuda import Fetch
-from td7.errors import Stopped, describe_error, one_line
+from td7.errors import Stopped, one_line
 from td7.rollouts.episodes import EpisodeResult, EvaluationResult, EvaluationTask, TaskResult
 from td7.runs import policies
-from td7.runs.listeners import ListenerFault
 from td7.runs.snapshots import Snapshot
 from td7.training.content import check_content
 from td7.training.faults import close_all, is_interrupt, reason, run_error
@@ -92,7 +91,6 @@ class SingleProcessTraining(ABC):
         self._parts = parts
         self._signals = StopSignals(self._announce_stop, can_interrupt=setup.can_interrupt)
         self._listeners = RunListeners(setup)
-        parts.resources.callback(self._listeners.close)
         self._metrics: deque[DueMetrics] = deque()
         self._evaluations: deque[DueEvaluation] = deque()
         self._results: deque[TaskResult] = deque()  # that are not recorded
@@ -125,7 +123,6 @@ class SingleProcessTraining(ABC):
                 restore_state(self._parts, snapshot)
                 self._restore_own(snapshot.tensors)
                 restore_outputs(self._parts, snapshot)
-            self._listeners.attach(self.folder, {m.seed: m.steps for m in self.members})
         self._begin()
         if snapshot is not None:
             self._saved_steps = self._fewest_steps()
@@ -137,7 +134,8 @@ class SingleProcessTraining(ABC):
 
     def run(self) -> None:
         try:
-            with self._signals.handled():
+            steps = {member.seed: member.steps for member in self.members}
+            with self._signals.handled(), self._listeners.attached(self.folder, steps):
                 self._run()
         finally:
             self.close()
@@ -146,13 +144,11 @@ class SingleProcessTraining(ABC):
         try:
             self._train_to_the_end()
         except Stopped:
-            self._deliver_last_rows()
             raise
         except BaseException as error:
             if is_interrupt(error) and self._signals.received is not None:
                 raise  # the second signal stops without a snapshot
             outcome = self._save_after(error)
-            self._deliver_last_rows()
             fault = run_error(error, self.folder.path, outcome)
             if fault is not None:
                 raise fault from error
@@ -188,13 +184,6 @@ class SingleProcessTraining(ABC):
         begin = time.perf_counter()
         self._listeners.deliver()
         self._timer.exclude(time.perf_counter() - begin)
-
-    def _deliver_last_rows(self) -> None:
-        """Pass on the rows that came with the last snapshot; the run has ended in any case."""
-        try:
-            self._listeners.deliver()
-        except ListenerFault as fault:
-            self.progress.warn(f"the listener raised {describe_error(fault.raised)}")
 
     # -- errors --------------------------------------------------------------------------------
 

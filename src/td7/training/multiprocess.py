@@ -126,7 +126,6 @@ class MultiprocessTraining:
             self.folder = RunFolder(setup.path, scored=scored, lock=setup.lock)
             resources.callback(self.folder.close)
             self._listeners = RunListeners(setup)
-            resources.callback(self._listeners.close)
             self._resources = resources.pop_all()
 
     def restore(self) -> bool:
@@ -137,33 +136,37 @@ class MultiprocessTraining:
         self._steps_before = sum(process.status.steps_before for process in self._processes)
         self.folder.add_metrics(metrics)
         self.folder.gather([process.job.path for process in self._processes])
-        self._listeners.attach(self.folder, {m.seed: m.steps for m in self._members()})
         self._started = time.monotonic()
         return was_saved
 
     def run(self) -> None:
         try:
-            self.folder.begin()
-            with self._signals.handled():
-                while self._running():
-                    with self._noting_faults():
-                        self._start_training()
-                        self._kill_hanging()
-                        self._receive()
-                        self._listeners.deliver()
-                        self._merge()
-                        self.progress.show(self.status)
-            with self._noting_faults():
-                self._merge(always=True)
-                if self._is_finished() and self._fault is None:
-                    self.folder.finish(self.config.steps)
-            if self._fault is not None:
-                raise self._fault
-            if not self._is_finished():
-                raise Stopped(self._signals.received or signal.SIGTERM, self.folder.path)
-            self.progress.show(self.status, final=True)
+            steps = {member.seed: member.steps for member in self._members()}
+            with self._listeners.attached(self.folder, steps):
+                self._run()
         finally:
             self.close()
+
+    def _run(self) -> None:
+        self.folder.begin()
+        with self._signals.handled():
+            while self._running():
+                with self._noting_faults():
+                    self._start_training()
+                    self._kill_hanging()
+                    self._receive()
+                    self._listeners.deliver()
+                    self._merge()
+                    self.progress.show(self.status)
+        with self._noting_faults():
+            self._merge(always=True)
+            if self._is_finished() and self._fault is None:
+                self.folder.finish(self.config.steps)
+        if self._fault is not None:
+            raise self._fault
+        if not self._is_finished():
+            raise Stopped(self._signals.received or signal.SIGTERM, self.folder.path)
+        self.progress.show(self.status, final=True)
 
     def close(self) -> None:
         close_all(self._resources, self.progress.warn)

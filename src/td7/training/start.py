@@ -18,7 +18,8 @@ from td7.files import working_folder_kept
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
-from td7.runs.listeners import Listener, ListenerFault, check_package
+from td7.runs.listeners import Listener, ListenerFault
+from td7.runs.loggers.services import check_package
 from td7.runs.record import RunRecord, check_tables, command_line, commit, finished_steps, versions
 from td7.runs.snapshots import check_processes, has_snapshot, process_folders
 from td7.runs.trust import check_names, is_signed
@@ -80,7 +81,7 @@ def start(
     check_memory(config, spec)
     check_learner(config, spec)
     if options.tensorboard:
-        check_package()
+        check_package("tensorboard")
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.id
     given = Path(options.out) if options.out else _default_folder(kind, what)

@@ -1,0 +1,83 @@
+"""Rows of a run's tables as scalars with the tags of Stable-Baselines3, which all loggers share."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+WINDOW = 100  # training episodes in a rolling mean, as in Stable-Baselines3
+EVALUATION = {"return": "mean_reward", "length": "mean_ep_length", "score": "mean_score"}
+
+Row = Mapping[str, float]
+
+
+class Point(NamedTuple):
+    """What a seed logs at a step: one evaluation, one training episode or one row of metrics."""
+
+    seed: int
+    step: int
+    scalars: Mapping[str, float]
+
+
+class Scalars:
+    """Makes points of the rows of a run; its rolling means need every training episode."""
+
+    def __init__(self, steps: Mapping[int, int]) -> None:
+        """`steps` holds the steps that each seed has made so far."""
+        self._steps_before = dict(steps)
+        self._begin = time.monotonic()
+        self._episodes: dict[int, deque[Row]] = {seed: deque(maxlen=WINDOW) for seed in steps}
+
+    def points(
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> Iterator[Point]:
+        """Yield a point per evaluation, training episode or row of metrics."""
+        scalars_of = {
+            "evaluations": _evaluation_scalars,
+            "episodes": self._episode_scalars,
+            "metrics": _metric_scalars,
+        }[table]
+        key = 2 if table == "evaluations" else 3  # of the first columns, which rows are sorted by
+        for _, own in groupby(rows, key=lambda row: [str(value) for value in row[:key]]):
+            # A column that is newer than a row has no value in it.
+            named = [
+                {n: float(str(v)) for n, v in zip(columns, row, strict=True) if v != ""}
+                for row in own
+            ]
+            yield Point(int(named[0]["seed"]), int(named[0]["step"]), scalars_of(named))
+
+    def _episode_scalars(self, rows: Sequence[Row]) -> dict[str, float]:
+        (row,) = rows
+        seed = int(row["seed"])
+        recent = self._episodes[seed]
+        recent.append(row)
+        scalars = {
+            "rollout/ep_rew_mean": _mean([episode["return"] for episode in recent]),
+            "rollout/ep_len_mean": _mean([episode["length"] for episode in recent]),
+        }
+        if (steps := row["step"] - self._steps_before[seed]) > 0:
+            scalars["time/fps"] = steps / max(1e-9, time.monotonic() - self._begin)
+        return scalars
+
+
+def _evaluation_scalars(rows: Sequence[Row]) -> dict[str, float]:
+    return {
+        f"eval/{tag}": _mean([row[name] for row in rows])
+        for name, tag in EVALUATION.items()
+        if name in rows[0]
+    }
+
+
+def _metric_scalars(rows: Sequence[Row]) -> dict[str, float]:
+    (row,) = rows
+    names = {"update": "n_updates"}
+    return {
+        f"train/{names.get(name, name)}": value
+        for name, value in row.items()
+        if name not in ("seed", "step")
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,91 @@
+"""TensorBoard's event files. Every seed is a TensorBoard run."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from td7.errors import say
+from td7.runs.loggers.scalars import Scalars
+
+_NUMBERS = count()  # of this process's event files, which TensorBoard reads in the order of names
+
+
+class _EventFile:
+    """One event file. Unlike TensorBoard's writer it has no thread, whose errors nobody handles."""
+
+    def __init__(self, path: Path, purge_step: int | None) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event = Event
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb")
+        self._records = RecordWriter(self._file)
+        self._add(file_version="brain.Event:2")
+        if purge_step is not None:
+            self._add(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+
+    def _add(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        self._records.write(event.SerializeToString())
+
+    def add(self, scalars: Mapping[str, float], step: int) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._add(step=step, summary=Summary(value=values))
+        self._file.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):  # of a full disk, again
+            self._file.close()
+
+
+class EventFiles:
+    """Writes a run's rows as TensorBoard event files, a folder per seed, as long as that works."""
+
+    def __init__(
+        self, folder: Path, steps: Mapping[int, int], warn: Callable[[str], None] = say
+    ) -> None:
+        """`steps` holds the steps that each seed has made so far.
+
+        TensorBoard hides what an earlier process wrote after the snapshot that the run resumes.
+        """
+        self._folder = folder
+        self._warn = warn
+        self._files: dict[int, _EventFile] = {}
+        self._scalars = Scalars(steps)
+        name = f"events.out.tfevents.{int(time.time()):010d}.{gethostname()}.{os.getpid()}"
+        with self._until_an_error():
+            for seed, done in steps.items():
+                file = folder / f"seed-{seed}" / f"{name}.{next(_NUMBERS):06}"
+                self._files[seed] = _EventFile(file, done + 1 if done else None)
+
+    @contextmanager
+    def _until_an_error(self) -> Iterator[None]:
+        """A disk that is full ends the event files, but not the run."""
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            self._files = {}
+            problem = f"{self._folder} cannot be written: {error.strerror or error}"
+            self._warn(f"{problem}; the run continues without event files")
+
+    def __call__(
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> None:
+        """Write the new rows of a table."""
+        with self._until_an_error():
+            for point in self._scalars.points(table, columns, rows):
+                if point.seed in self._files:
+                    self._files[point.seed].add(point.scalars, point.step)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
