@@ -32,12 +32,12 @@ AFTER = """<script>
 {
 const outcome = {};
 const host = document.querySelector('[data-curves="online"]');
-// The panels of a study by the title above them; learning curves are below the controls.
+// The panels of a study by the title above them.
 const grids = (name) => {
   const found = {};
   for (const grid of document.querySelectorAll(`[data-curves="${name}"] .panels`)) {
-    const above = grid.previousElementSibling;
-    found[above.matches("h3") ? above.textContent : ""] = [...grid.querySelectorAll(".panel")];
+    const title = grid.closest(".charts").querySelector("h3").textContent;
+    found[title] = [...grid.querySelectorAll(".panel")];
   }
   return found;
 };
@@ -115,6 +115,43 @@ try {
   outcome.reached = times.getBoundingClientRect().right <= box_.getBoundingClientRect().right + 1;
   outcome.images = [...document.querySelectorAll(".videos img")].map((one) => one.naturalWidth);
   outcome.wide = document.documentElement.scrollWidth <= innerWidth;
+  outcome.first = document.querySelector("main table").id;
+  // The first column of a table that is too wide stays, and covers the others.
+  const wide = [...document.querySelectorAll(".scroll")].filter(
+    (one) => one.scrollWidth > one.clientWidth);
+  outcome.scrolling = wide.length;
+  outcome.columns = wide.map((one) => {
+    const name = one.querySelector("tbody th"), left = () => name.getBoundingClientRect().left;
+    one.scrollLeft = 0;
+    const before = left(), background = getComputedStyle(name).backgroundColor;
+    one.scrollLeft = 40;
+    const stays = left() === before && name.offsetWidth < 0.6 * innerWidth;
+    return stays && background.startsWith("rgb(");
+  });
+  const navigation = document.querySelector("nav");
+  outcome.navigation = [0, 1500].map((y) => {
+    scrollTo({ top: y, behavior: "instant" });
+    return navigation.getBoundingClientRect().top;
+  });
+  scrollTo({ top: 0, behavior: "instant" });
+  const charts = [...document.querySelectorAll(".charts")];
+  const svgs = [...document.querySelectorAll(".panel svg")];
+  outcome.titles = svgs.map((one) => [...one.querySelectorAll(".title")].map(
+    (title) => title.textContent).filter(Boolean).length);
+  outcome.legends = charts.map((one) => one.querySelectorAll(".legend li").length);
+  // Of eight rows: the lines, their colours, and the rows that cannot be chosen.
+  const many = document.querySelector('[data-curves="many"]');
+  const boxes = [...many.querySelectorAll(".rows input")];
+  const count = () => {
+    const lines = [...many.querySelectorAll(".panel path[fill=none]")];
+    const inks = new Set(lines.map((one) => one.getAttribute("stroke")));
+    return [lines.length, inks.size, boxes.filter((one) => one.disabled).length];
+  };
+  outcome.many = [count()];
+  for (const number of [0, 7]) { boxes[number].click(); }
+  outcome.many.push(count());
+  outcome.paper = getComputedStyle(document.body).backgroundColor;
+  outcome.ink = getComputedStyle(document.body).color;
   outcome.unnamed = [...document.querySelectorAll("input, select, button")].filter(
     (one) => !(one.closest("label") || one).textContent.trim()).length;
 } catch (error) { errors.push(String(error)); }
@@ -132,6 +169,7 @@ else for (const kind of ["loadedmetadata", "error"]) film.addEventListener(kind,
 </script>"""
 
 LONG = "TD7, batch_size=16, random_steps=300, hidden_dim=8, exploration_noise=0.3, target_noise=0.4"
+DARK = ("--blink-settings=preferredColorScheme=0",)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 
 
@@ -175,6 +213,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     once = {0: [1.0], 1: [2.0]}
     write_run(folder / "runs" / "once", once, variant="design/zs'a'", steps=1_000_000)
+    for number in range(8):  # as many rows as there are colours
+        where = folder / "runs" / f"many-{number}"
+        write_run(where, {0: [1.0, 2.0, number]}, variant=f"many/row {number}")
     late = [100.0, 40.0, 100.0, 100.0]  # one of three is followed by a lower one
     write_run(
         folder / "runs" / "checkpoints",
@@ -210,19 +251,19 @@ def opened(page: Path, *flags: str, width: int = 1200) -> dict[str, Any]:
     return outcome
 
 
-@pytest.mark.parametrize("width", [1200, 500])
-@pytest.mark.parametrize("flags", [(), ("--blink-settings=preferredColorScheme=0",)])
+@pytest.mark.parametrize("width", [1200, 500, 390])
+@pytest.mark.parametrize("flags", [(), DARK])
 def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> None:
     outcome = opened(written / "report.html", *flags, width=width)
     assert outcome["errors"] == []
-    assert outcome["panels"] == [["", 2], ["Learning curves over minutes", 2]]
+    assert outcome["panels"] == [["Learning curves", 2], ["Learning curves over minutes", 2]]
     assert outcome["mean"] == 4  # a band and a line, two agents
     assert outcome["all"] == 4  # two seeds, two agents
     assert (outcome["without"], outcome["none"], outcome["every"]) == (2, 0, 4)
     assert outcome["hidden"] is True
     assert outcome["video"] == [64, 48, 0.5]
     assert outcome["images"] == [64]
-    assert outcome["bars"] == 5  # ours of v4 and v5, the paper's, and the two of the legend
+    assert outcome["bars"] == 3  # ours of v4 and v5, and the paper's
     assert re.findall(r"TD3, .. [\d.]+%", outcome["losses"]) == ["TD3, v4 50.0%", "TD3, v5 50.0%"]
     assert outcome["wide"] is True  # nothing but tables is wider than the window
     assert outcome["ends"] == [[0, 100]] * 2  # also where all are 0
@@ -234,6 +275,17 @@ def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> No
     assert outcome["reached"] is True
     assert outcome["times"] <= 0 or width < 1200  # all columns are to be seen at once
     assert outcome["unnamed"] == 0
+    assert outcome["first"] == "table-online-headline"
+    assert outcome["scrolling"] > 0 or width == 1200
+    assert all(outcome["columns"])
+    begin, scrolled = outcome["navigation"]
+    assert begin > scrolled == 0
+    assert set(outcome["titles"]) == {2}  # of both axes
+    assert 0 not in outcome["legends"]
+    assert outcome["many"] == [[6, 6, 2]] * 2
+    dark = ("rgb(21, 23, 27)", "rgb(231, 233, 236)")
+    light = ("rgb(255, 255, 255)", "rgb(27, 29, 33)")
+    assert (outcome["paper"], outcome["ink"]) == (dark if flags else light)
     assert "TD7 8,000" in outcome["label"]
     assert "TD3" not in outcome["label"]
 

@@ -11,7 +11,7 @@ from td7.reports.curves import window_of
 from td7.reports.figures import STUDY_FIGURES
 from td7.reports.report import Report
 from td7.reports.result import Result
-from td7.reports.style import style_of, window_text
+from td7.reports.style import COLOURS, MOST_LINES, style_of, window_text
 from td7.reports.tables.drops import DROP_WINDOWS, drop_shares, late_evaluations
 from td7.statistics import Aligned
 
@@ -31,7 +31,10 @@ def chart_data(report: Report) -> dict[str, Any]:
         for name, results in report.studies.items()
     ]
     tables = [{"name": t.name, "kind": t.kind, "records": list(t.records)} for t in report.tables]
-    return {"studies": studies, "tables": tables, "notes": list(report.notes)}
+    return {
+        **{"studies": studies, "tables": tables, "notes": list(report.notes)},
+        **{"colours": COLOURS, "most_lines": MOST_LINES},
+    }
 
 
 def _curve(result: Result, curves: Aligned) -> dict[str, Any]:

@@ -15,10 +15,8 @@ from td7.reports.curves import (
     window_of,
 )
 from td7.reports.result import Result, study_or_empty
-from td7.reports.style import FORMATS
+from td7.reports.style import FORMATS, MOST_LINES
 from td7.reports.tables.table import Table
-
-MOST_LINES = 7  # per panel; a study with more rows gets a figure per group
 
 Draw = Callable[[Sequence[Result], int], Any | None]  # the results of a study, the window
 # The figures of a study besides its learning curves and those of its tables.

@@ -13,15 +13,16 @@ MARKED = re.compile(
 
 
 def markdown_page(report: Report) -> str:
-    """Every table on one page, and what is missing."""
+    """Every table on one page, then what is missing, and the versions last."""
     origin = "`td7 report` writes this page; every number comes from the run folders."
-    machines = "\n".join(f"- {markdown(line)}" for line in report.machines)
-    parts = [TITLE, f"{report.summary} {origin}", machines]
+    parts = [TITLE, f"{report.summary} {origin}"]
     for table in report.tables:
         parts += [f"## {markdown(table.title)}", markdown(table.caption), as_markdown(table)]
     if report.notes:
         notes = "\n".join(f"- {markdown(note)}" for note in report.notes)
         parts += ["## What is missing", notes]
+    machines = "\n".join(f"- {markdown(line)}" for line in report.machines)
+    parts += ["## Machines and versions", machines]
     return "\n\n".join(parts) + "\n"
 
 

@@ -16,6 +16,7 @@ from td7.reports.result import Result, study_or_empty
 FORMATS = ("svg", "png", "pdf")
 LONGEST_LINE = 40  # characters per line of a label
 LONGEST_TITLE = 34  # characters per line of a panel's title
+MOST_LINES = 6  # rows per panel, each of a colour of its own
 MOST_COLUMNS = 5  # panels side by side, as in the paper
 
 # Distinct under every kind of colour blindness (Okabe and Ito's, pale ones darkened).

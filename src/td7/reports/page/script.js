@@ -5,7 +5,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const announcement = document.getElementById("announcement");
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_NAMES = ["svg", "g", "path", "line", "circle", "text", "tspan", "rect", "title", "desc"];
-const WIDTH = 360, HEIGHT = 230, LEFT = 50, RIGHT = 18, TOP = 8, BOTTOM = 34;
+const WIDTH = 360, HEIGHT = 230, LEFT = 62, RIGHT = 18, TOP = 8, BOTTOM = 34;
 
 function element(name, attributes, ...children) {
   const node = SVG_NAMES.includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
@@ -94,7 +94,7 @@ class Panel {
     this.choice = choice;
     this.shown = this.runs.filter((run) => choice.rows.has(run.row)).map((run) => {
       const seeds = run.values.map((values) => smooth(values, run.raw ? 1 : choice.window));
-      return { ...run, seeds, ...summarise(seeds) };
+      return { ...run, colour: choice.rows.get(run.row), seeds, ...summarise(seeds) };
     });
     this.setRange();
     const values = this.shown.map((run) => `${run.row} ${numberText(run.mean.at(-1))}`).join(", ");
@@ -127,7 +127,10 @@ class Panel {
     for (const step of ticks(0, this.right, 4)) {
       this.svg.append(element("text", { x: this.x(step), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, tickText(step)));
     }
-    this.svg.append(element("text", { x: (WIDTH + LEFT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.stepUnit));
+    const middle = (TOP + HEIGHT - BOTTOM) / 2;
+    this.svg.append(
+      element("text", { class: "title", x: (WIDTH + LEFT) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.stepUnit),
+      element("text", { class: "title", transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle" }, this.quantity));
   }
 
   seedCurves(run) {
@@ -204,36 +207,49 @@ class Panel {
 
 // -- controls -----------------------------------------------------------------------------------
 
-function choose(name, kind, value, label, checked, mark) {
+function choose(name, kind, value, label, checked) {
   const box = element("input", { type: kind, name, value });
   box.checked = checked;
-  return element("label", {}, box, ...(mark ? [mark] : []), label);
+  return element("label", {}, box, label);
 }
 
-function legendLine(run) {
+// Show or hide a row: it gets its own colour, or a free one if a row that is shown has that.
+function select(choice, run, checked) {
+  choice.rows.delete(run.row);
+  const free = [run.colour, ...data.colours].find((colour) => ![...choice.rows.values()].includes(colour));
+  if (checked) choice.rows.set(run.row, free);
+}
+
+function legendLine(run, colour) {
   const svg = element("svg", { viewBox: "0 0 30 8", "aria-hidden": "true" });
-  svg.style.width = "30px";
-  svg.append(element("path", { d: "M0 4L30 4", stroke: ink(run.colour), "stroke-width": 2, "stroke-dasharray": dashArray(run) }));
-  return svg;
+  svg.append(element("path", { d: "M0 4L30 4", stroke: ink(colour), "stroke-width": 2, "stroke-dasharray": dashArray(run) }));
+  return element("li", {}, svg, run.row);
 }
 
 // The charts that a study's controls apply to.
 const CHARTS = {
-  "": (study) => study.curves,
+  "Learning curves": (study) => study.curves,
   "Learning curves over minutes": (study) => study.curves.filter((run) => study.timed && run.minutes_per_step).map((run) =>
     ({ ...run, step_unit: "minutes, all seeds together", steps: run.steps.map((step) => step * run.minutes_per_step) })),
   "Value estimates": (study) => study.estimates,
   "Drops": (study) => study.drops,
 };
 
-function newPanels(study, host) {
-  return Object.entries(CHARTS).flatMap(([title, runsOf]) => {
-    const runs = runsOf(study), grid = element("div", { class: "panels" });
-    if (!runs.length) return [];
-    if (title) host.append(element("h3", {}, title));
-    host.append(grid);
-    return [...new Set(runs.map((run) => run.place))].map((place) => new Panel(runs, place, grid));
-  });
+// Panels of one kind below their legend, which stays in the window with them.
+class Charts {
+  constructor(title, runs, host) {
+    this.runs = [...new Map(runs.map((run) => [run.row, run])).values()]; // one per row
+    this.legend = element("ul", { class: "legend" });
+    const grid = element("div", { class: "panels" });
+    host.append(element("div", { class: "charts" }, element("h3", {}, title), this.legend, grid));
+    this.panels = [...new Set(runs.map((run) => run.place))].map((place) => new Panel(runs, place, grid));
+  }
+
+  draw(choice) {
+    const shown = this.runs.filter((run) => choice.rows.has(run.row));
+    this.legend.replaceChildren(...shown.map((run) => legendLine(run, choice.rows.get(run.row))));
+    this.panels.forEach((panel) => panel.draw(choice));
+  }
 }
 
 function seedControl(study) {
@@ -249,40 +265,47 @@ function windowSelect(study) {
       size === 1 ? "none" : `${size} evaluations`)));
 }
 
+function rowControl(study, runs) {
+  const most = data.most_lines, many = runs.length > most;
+  const list = element("div", { class: "rows" });
+  list.append(...runs.map((run, i) => choose(`${study.name}-row`, "checkbox", run.row, run.row, i < most)));
+  const all = element("button", { type: "button" }, many ? `first ${most}` : "all");
+  const none = element("button", { type: "button" }, "none");
+  const title = many ? `Rows (at most ${most} at a time)` : "Rows";
+  return { fieldset: element("fieldset", { class: "agents" }, element("legend", {}, title), list, all, " ", none), list, all, none };
+}
+
 function drawStudy(study) {
   const host = document.querySelector(`[data-curves="${CSS.escape(study.name)}"]`);
   if (!host) return;
-  const rows = [...new Set(study.curves.map((run) => run.row))];
-  const firstShown = 8, choice = { rows: new Set(rows.slice(0, firstShown)), seeds: "mean", window: study.window };
-  const agents = element("fieldset", { class: "agents" }, element("legend", {}, "Rows"));
-  const list = element("div", { class: "rows" });
-  for (const row of rows) {
-    const run = study.curves.find((one) => one.row === row);
-    list.append(choose(`${study.name}-row`, "checkbox", row, row, choice.rows.has(row), legendLine(run)));
-  }
-  const all = element("button", { type: "button" }, "all"), none = element("button", { type: "button" }, "none");
-  agents.append(list, all, " ", none);
+  const runs = [...new Map(study.curves.map((run) => [run.row, run])).values()]; // one per row
+  const choice = { rows: new Map(), seeds: "mean", window: study.window }; // rows: the colours of those shown
+  const { fieldset, list, all, none } = rowControl(study, runs), boxes = [...list.querySelectorAll("input")];
   const seeds = seedControl(study), windows = windowSelect(study);
   const smoothing = element("fieldset", {}, element("legend", {}, "Smoothing"),
     element("label", {}, element("span", { class: "visually-hidden" }, "Smoothing of the curves, "), windows));
-  host.replaceChildren(element("div", { class: "controls" }, agents, seeds, smoothing));
-  const panels = newPanels(study, host);
-  const draw = () => panels.forEach((panel) => panel.draw(choice));
-  const boxes = [...list.querySelectorAll("input")];
-  const selectAll = (checked) => {
-    boxes.forEach((box) => { box.checked = checked; });
-    choice.rows = new Set(checked ? rows : []);
+  host.replaceChildren(element("div", { class: "controls" }, fieldset, seeds, smoothing));
+  const charts = Object.entries(CHARTS).map(([title, runsOf]) => [title, runsOf(study)])
+    .filter(([, own]) => own.length).map(([title, own]) => new Charts(title, own, host));
+  const draw = () => {
+    boxes.forEach((box) => { box.disabled = !box.checked && choice.rows.size >= data.most_lines; });
+    charts.forEach((one) => one.draw(choice));
+  };
+  const selectFirst = (count) => {
+    boxes.forEach((box, i) => { box.checked = i < count; });
+    choice.rows.clear();
+    runs.slice(0, count).forEach((run) => select(choice, run, true));
     draw();
   };
-  all.addEventListener("click", () => selectAll(true));
-  none.addEventListener("click", () => selectAll(false));
-  list.addEventListener("change", () => {
-    choice.rows = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
+  all.addEventListener("click", () => selectFirst(data.most_lines));
+  none.addEventListener("click", () => selectFirst(0));
+  list.addEventListener("change", (event) => {
+    select(choice, runs[boxes.indexOf(event.target)], event.target.checked);
     draw();
   });
   seeds.addEventListener("change", (event) => { choice.seeds = event.target.value; draw(); });
   windows.addEventListener("change", () => { choice.window = Number(windows.value); draw(); });
-  draw();
+  selectFirst(data.most_lines);
 }
 
 // -- bars ---------------------------------------------------------------------------------------
@@ -367,19 +390,20 @@ function drawBars(table) {
   const layout = barLayout(groups, host.clientWidth), { width, name, bottom, low, high, x } = layout;
   const label = groups.map((group) => `${group.name} ${valueText(group.here[0])}`
     + (group.there[0] === null ? "" : `, paper ${valueText(group.there[0])}`)).join("; ");
-  const svg = element("svg", { viewBox: `0 0 ${width} ${bottom + 24 + 2 * LINE}`, role: "img", "aria-label": `${title}: ${label}` });
+  const svg = element("svg", { viewBox: `0 0 ${width} ${bottom + 18 + LINE}`, role: "img", "aria-label": `${title}: ${label}` });
   for (const value of ticks(low, high, Math.min(5, (width - name) / 90))) {
     svg.append(element("line", { class: "axis", x1: x(value), x2: x(value), y1: 4, y2: bottom }),
       element("text", { x: x(value), y: bottom + 14, "text-anchor": "middle" }, `${tickText(value)}${unit}`));
   }
   groups.forEach((group, i) => svg.append(...barGroup(group, i, layout, valueText)));
-  const start = Math.max(0, Math.min(name, width - 15 - textWidth(legends)));
-  legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1).forEach((text, i) => {
-    const y = bottom + 22 + LINE * i;
-    svg.append(element("rect", { x: start, y, width: 10, height: 10, style: `fill:${FILLS[i]}` }),
-      element("text", { x: start + 15, y: y + 9 }, text));
-  });
-  host.replaceChildren(svg);
+  svg.append(element("text", { class: "title", x: (name + width - 30) / 2, y: bottom + 14 + LINE, "text-anchor": "middle" }, title));
+  const shown = legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1);
+  const legend = element("ul", { class: "legend" }, ...shown.map((text, i) => {
+    const mark = element("span", { "aria-hidden": "true" });
+    mark.style.background = FILLS[i];
+    return element("li", {}, mark, text);
+  }));
+  host.replaceChildren(legend, svg);
 }
 
 // -- the page -----------------------------------------------------------------------------------
@@ -389,7 +413,20 @@ function drawAll() {
   data.studies.forEach(drawStudy);
   drawAllBars();
 }
+// What sticks below the navigation needs its height; tables whose columns go on fade at their edge.
+function measure() {
+  const height = document.querySelector("nav").offsetHeight;
+  document.documentElement.style.setProperty("--nav", `${height}px`);
+  tables.forEach(markHidden);
+}
+const tables = [...document.querySelectorAll(".scroll")];
+function markHidden(table) {
+  table.classList.toggle("more", table.scrollLeft + table.clientWidth < table.scrollWidth - 1);
+}
 drawAll();
-addEventListener("resize", drawAllBars);
+measure();
+for (const table of tables) table.addEventListener("scroll", () => markHidden(table), { passive: true });
+document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", measure));
+addEventListener("resize", () => { drawAllBars(); measure(); });
 dark.addEventListener("change", drawAll);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

@@ -29,8 +29,7 @@ Samples = Mapping[tuple[str, str], Sample]  # (label, place)
 
 class ScoreLine(NamedTuple):
     step: str
-    row: str
-    kind: str  # of CELLS, or "the data"
+    name: str  # of the row, and what of it the cells have
     cells: Mapping[str, Cell]  # by place
 
 
@@ -62,8 +61,7 @@ def scores(study: Study, results: Sequence[Result]) -> Table:
         records=records,
         columns=[
             Column(study.step_unit, lambda line: line.step),
-            Column("row", lambda line: line.row),
-            Column("", lambda line: line.kind),
+            Column("row", lambda line: line.name),
             *(_place_column(place, by_place) for place in columns),
         ],
         lines=lines,
@@ -174,10 +172,12 @@ def _difference_cell(record: Record, spec: str) -> Cell:
     return Cell(f"{difference:+.1f}%, {f'p {p:.2f}' if p >= 0.005 else 'p < 0.005'}")
 
 
+# What follows the row's label: the cells of that line. A row that has nothing to be compared with
+# has the first line only.
 CELLS: Mapping[str, Callable[[Record, str], Cell]] = {
-    "here": _here_cell,
-    "paper": _paper_cell,
-    "difference": _difference_cell,
+    "": _here_cell,
+    ", paper": _paper_cell,
+    ", difference": _difference_cell,
 }
 
 
@@ -185,9 +185,9 @@ def _row_lines(step: int, label: str, records: Sequence[Record], spec: str) -> l
     """The row's numbers; the paper's and the difference, where there is one to compare with."""
     is_compared = any(record["difference_percent"] is not None for record in records)
     return [
-        ScoreLine(f"{step:,}", label, kind, {r["place"]: cell(r, spec) for r in records})
+        ScoreLine(f"{step:,}", f"{label}{kind}", {r["place"]: cell(r, spec) for r in records})
         for kind, cell in CELLS.items()
-        if kind == "here" or is_compared
+        if is_compared or not kind
     ]
 
 
@@ -199,7 +199,7 @@ def _dataset_lines(
     if all(mean is None for mean in means.values()):
         return []
     cells = {place: Cell(value_text(mean, spec)) for place, mean in means.items()}
-    return [ScoreLine("", "the data", "", cells)]
+    return [ScoreLine("", "the data", cells)]
 
 
 def _place_column(place: str, by_place: Mapping[str, Result]) -> Column[ScoreLine]:
