@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from td7.algorithms import algorithm
 from td7.algorithms.learner import Batch, Lanes, Learner, Turn
+from td7.algorithms.normalisation import NormalisedLearner
 from td7.algorithms.td7 import LEARNING_TARGETS
 from td7.configs import build_config
 from td7.studies.rows import STUDIES
@@ -159,6 +160,13 @@ def learner_of(name: str) -> Learner:
 @pytest.mark.parametrize("name", ROWS)
 def test_lanes_do_not_clash(name: str) -> None:
     assert clashes(learner_of(name), ClockedLanes()) == set()
+
+
+def test_lanes_do_not_clash_on_normalised_observations() -> None:
+    learner = NormalisedLearner(learner_of("online/TD7"), TASK.state_dim)
+    learner.observe(torch.randn(1, 9, 5, dtype=torch.float64), None)
+    assert clashes(learner, ClockedLanes()) == set()
+    assert isinstance(learner.learner.lanes, ClockedLanes)
 
 
 def test_a_missing_copy_is_a_clash() -> None:

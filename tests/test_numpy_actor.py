@@ -106,6 +106,7 @@ def test_numpy_knows_what_pytorch_knows(table: str, dtype: type[np.floating]) ->
         "shift": np.linspace(-1.0, 1.0, 8, dtype=dtype),
         "mean": np.linspace(-0.3, 0.3, 8, dtype=dtype),
         "variance": np.linspace(0.1, 2.0, 8, dtype=dtype),
+        "std": np.linspace(0.1, 2.0, 8, dtype=dtype),
     }
     in_tensors = {name: torch.from_numpy(x) for name, x in norm_parameters.items()}
     for name in in_torch:

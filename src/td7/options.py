@@ -71,6 +71,11 @@ class TrainOptions:
         "hyperparameters, e.g. batch_size=128; see `td7 train ALGORITHM --help`",
         group="What",
     )
+    normalise_observations: bool = setting(
+        False,
+        "normalise observations by their running mean and standard deviation (the paper does not)",
+        group="What",
+    )
     evaluate_every: int = setting(
         5_000, "steps (or updates) between evaluations", group="Evaluation", at_least=1
     )

@@ -65,7 +65,7 @@ class Learner(ABC):
 
     lanes: Lanes
 
-    metrics: ClassVar[tuple[str, ...]]  # the names that updates record
+    metrics: tuple[str, ...]  # the names that updates record
     policy_network: Network  # reads "state"; its last value is the action
     exploration: Exploration  # how the policy acts in training
     noise_shapes: Mapping[str, tuple[int, ...]]  # standard normals per update and member
@@ -73,6 +73,7 @@ class Learner(ABC):
     policy_every: int = 1  # updates between changes of `policies()`; `copy_targets` may add some
     target_every: int = 250  # updates between calls of `copy_targets`
     is_prioritised: bool = True  # whether updates return priorities, by which rows are sampled
+    normalises_observations: ClassVar[bool] = False  # by itself, as in the algorithm's paper
 
     @abstractmethod
     def __init__(
@@ -93,6 +94,10 @@ class Learner(ABC):
         """Return a dataset's rows [N, width] as the algorithm reads them; called once, first."""
         del layout
         return rows
+
+    def observe(self, states: Tensor, active: Tensor | None) -> None:
+        """See the states [S or 1, n, width] of new rows of the active members, before updates."""
+        del states, active
 
     def record(self, active: Tensor | None, **metrics: Tensor) -> None:
         """Keep the latest metrics [S] of the active members, on the device."""

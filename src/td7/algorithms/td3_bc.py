@@ -39,6 +39,7 @@ class TD3BC(TD3Learner):
     """The networks read normalised states; the policies of `policies` read raw states."""
 
     config: TD3BCConfig
+    normalises_observations = True
 
     def __init__(
         self,

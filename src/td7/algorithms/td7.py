@@ -25,13 +25,13 @@ from td7.algorithms.representations import Sale
 from td7.algorithms.twin_critics import TwinCriticConfig, TwinCriticLearner, critic_metrics
 from td7.configs import setting
 from td7.errors import InputError
-from td7.networks.description import NORM_PARAMETERS, Layer, Layout, Network
+from td7.networks.description import Layer, Layout, Network
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import descend_together, detached, parameter_group, states
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import TaskSpec
 
-NORMS = tuple(NORM_PARAMETERS)
+NORMS = ("none", "avg_l1", "layer", "batch")
 SLOW_RATE = 0.01  # per update, the rate at which the slow encoder follows the encoder
 ACTION_INPUTS = ("zsa", "phi", "sa")  # those of the critics' inputs that depend on the action
 

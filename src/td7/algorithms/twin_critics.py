@@ -8,7 +8,6 @@ Glossary:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -152,7 +151,7 @@ def critic_metrics(q: Tensor, y: Tensor, clip: ValueClip) -> dict[str, Tensor]:
 class TwinCriticLearner(Learner):
     """TD3, TD3+OFE and TD7 without their networks."""
 
-    metrics: ClassVar[tuple[str, ...]] = (
+    metrics: tuple[str, ...] = (
         "critic_loss",
         "actor_loss",
         "value",

@@ -20,7 +20,7 @@ from td7.algorithms.learner import Learner
 from td7.engine.compiling import COMPILES, Compiler, can_compile
 from td7.engine.cuda import Fetch, GraphRunner
 from td7.engine.noise import Noise
-from td7.engine.replay import Replay
+from td7.engine.replay import Replay, to_device
 from td7.engine.runner import HostRunner, Runner, Slot
 from td7.engine.stages import Stages
 from td7.errors import RunError
@@ -83,6 +83,14 @@ class Engine:
         """Counts, after `state()` was filled."""
         self.updates = list(updates)
         self._stages.count.copy_(torch.tensor(self.updates))
+
+    def append(self, member: int, rows: Float32) -> None:
+        """Store the member's next rows."""
+        states = torch.from_numpy(self.replay.layout.split(rows).state)
+        self.learner.observe(
+            to_device(states, self.replay.device).unsqueeze(0), self._stages.mask([member])
+        )
+        self.replay.append(member, rows)
 
     def advance(self, wanted: Sequence[int]) -> None:
         """Make one unit of updates, as many of those wanted of each member as fit into it.

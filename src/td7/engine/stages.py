@@ -72,6 +72,7 @@ class Stages:
         """Append the inbox's rows of the active members to the replay."""
         rows, _, _ = self.inbox.parts()
         self.replay.append_each(rows, active)
+        self.learner.observe(self.replay.layout.split(rows).state.unsqueeze(1), active)
 
     def act(self) -> None:
         """Compute `actions`, to explore the inbox's states with."""

@@ -2,7 +2,8 @@
 
 PyTorch runs it for learning (`stacked`), NumPy for acting (`numpy_actor`), and `onnx` writes it to
 a file. A network is a list of layers over named values; each layer is
-`output = activation(norm(Linear(concatenated inputs)))`. No torch here: workers import this module.
+`output = activation(norm(Linear(concatenated inputs)))`; the norm "observations" has no linear part
+before it. No torch here: workers import this module.
 """
 
 import math
@@ -17,14 +18,17 @@ Value = TypeVar("Value")
 NORM_EPSILON = 1e-5  # of layer and batch norm: PyTorch's default
 AVG_L1_FLOOR = 1e-8  # the paper's guard of AvgL1Norm
 LOG_STD_BOUNDS = (-20.0, 2.0)  # the paper's, of SAC and TQC
+OBSERVATION_BOUND = 10.0  # standard deviations, beyond which a normalised observation is clipped
 
 # The parameters of a norm, one number per unit, and their initial values. Gain and shift are
-# trained; mean and variance follow the batches that the network is trained on.
+# trained; mean and variance follow the batches that the network is trained on. "observations" is
+# clip((x - mean) / std), whose parameters `algorithms.normalisation` sets.
 NORM_PARAMETERS: Mapping[str, Mapping[str, float]] = {
     "none": {},
     "avg_l1": {},
     "layer": {"gain": 1.0, "shift": 0.0},
     "batch": {"gain": 1.0, "shift": 0.0, "mean": 0.0, "variance": 1.0},
+    "observations": {"mean": 0.0, "std": 1.0},
 }
 
 
@@ -37,6 +41,11 @@ class Layer:
     width: int
     norm: str = "none"
     activation: str = "none"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has the linear part; observations are normalised as they are."""
+        return self.norm != "observations"
 
     def norm_parameters(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
         """Those of the layer's norm by kind, out of a network's."""
@@ -125,10 +134,9 @@ class Layout:
             for layer in network.layers:
                 fan_in = sum(widths[name] for name in layer.inputs)
                 rows = aligned(fan_in, ROW_ALIGNMENT)
-                kinds: dict[str, tuple[tuple[int, ...], float | None]] = {
-                    "weight": ((rows, layer.width), None),
-                    "bias": ((layer.width,), None),
-                }
+                kinds: dict[str, tuple[tuple[int, ...], float | None]] = {}
+                if layer.is_linear:
+                    kinds = {"weight": ((rows, layer.width), None), "bias": ((layer.width,), None)}
                 for kind, value in NORM_PARAMETERS[layer.norm].items():
                     kinds[kind] = ((layer.width,), value)
                 for kind, (shape, start) in kinds.items():

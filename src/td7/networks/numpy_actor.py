@@ -13,6 +13,7 @@ from td7.networks.description import (
     AVG_L1_FLOOR,
     LOG_STD_BOUNDS,
     NORM_EPSILON,
+    OBSERVATION_BOUND,
     Layer,
     Layout,
     Network,
@@ -44,6 +45,11 @@ def swish(x: AnyFloat) -> AnyFloat:
     return (np.maximum(x, 0) + np.minimum(x, 0) * e) / (1 + e)
 
 
+def observation_norm(x: AnyFloat, norm: Mapping[str, AnyFloat]) -> AnyFloat:
+    """Normalise every observation by its running mean and standard deviation, and clip it."""
+    return np.clip((x - norm["mean"]) / norm["std"], -OBSERVATION_BOUND, OBSERVATION_BOUND)
+
+
 def folded_linear(layer: Layer, parameters: Mapping[str, AnyFloat]) -> tuple[AnyFloat, AnyFloat]:
     """The layer's weight and bias, with its batch norm folded into them.
 
@@ -62,6 +68,7 @@ NORMS: dict[str, Callable[[AnyFloat, Mapping[str, AnyFloat]], AnyFloat]] = {
     "avg_l1": lambda x, _: avg_l1_norm(x),
     "layer": layer_norm,
     "batch": lambda x, _: x,  # `folded_linear` has applied it
+    "observations": observation_norm,
 }
 ACTIVATIONS: dict[str, Callable[[AnyFloat], AnyFloat]] = {
     "none": lambda x: x,
@@ -107,7 +114,7 @@ class Actor:
             (
                 layer.output,
                 layer.inputs,
-                *folded_linear(layer, parameters),
+                folded_linear(layer, parameters) if layer.is_linear else None,
                 NORMS[layer.norm],
                 layer.norm_parameters(parameters),
                 ACTIVATIONS[layer.activation],
@@ -125,11 +132,14 @@ class Actor:
     def _values(self, state: ArrayLike) -> dict[str, AnyFloat]:
         """Every layer's value and, as NAME.linear, its value before norm and activation."""
         values: dict[str, AnyFloat] = {"state": np.asarray(state, self._dtype)}
-        for output, inputs, weight, bias, norm, norm_parameters, activation in self._layers:
+        for output, inputs, linear, norm, norm_parameters, activation in self._layers:
             if len(inputs) == 1:
                 x = values[inputs[0]]
             else:
                 x = np.concatenate([values[name] for name in inputs], axis=-1)
-            values[f"{output}.linear"] = np.dot(x, weight) + bias  # faster than x @ weight
-            values[output] = activation(norm(values[f"{output}.linear"], norm_parameters))
+            if linear is not None:
+                weight, bias = linear
+                x = np.dot(x, weight) + bias  # faster than x @ weight
+            values[f"{output}.linear"] = x
+            values[output] = activation(norm(x, norm_parameters))
         return values

@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from td7.networks.description import AVG_L1_FLOOR, NORM_EPSILON, Layer, Layout, Network
+from td7.networks.description import (
+    AVG_L1_FLOOR,
+    NORM_EPSILON,
+    OBSERVATION_BOUND,
+    Layer,
+    Layout,
+    Network,
+)
 from td7.networks.numpy_actor import folded_linear, unflatten
 from td7.types import AnyFloat
 
@@ -47,12 +54,20 @@ def _layer_norm(graph: Graph, x: str, norm: Mapping[str, AnyFloat]) -> str:
     return graph.add("LayerNormalization", x, gain, shift, axis=-1, epsilon=NORM_EPSILON)
 
 
+def _observation_norm(graph: Graph, x: str, norm: Mapping[str, AnyFloat]) -> str:
+    centred = graph.add("Sub", x, graph.constant(norm["mean"]))
+    scaled = graph.add("Div", centred, graph.constant(norm["std"]))
+    low, high = graph.constant(-OBSERVATION_BOUND), graph.constant(OBSERVATION_BOUND)
+    return graph.add("Clip", scaled, low, high)
+
+
 # The same names as in `numpy_actor`.
 NORMS: dict[str, Callable[[Graph, str, Mapping[str, AnyFloat]], str]] = {
     "none": lambda _, x, __: x,
     "avg_l1": _avg_l1_norm,
     "layer": _layer_norm,
     "batch": lambda _, x, __: x,  # `folded_linear` has applied it
+    "observations": _observation_norm,
 }
 ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
     "none": lambda _, x: x,
@@ -70,8 +85,9 @@ def add_network(graph: Graph, network: Network, flat: AnyFloat, **inputs: str) -
     for layer in _layers_of_output(network):
         reads = [values[name] for name in layer.inputs]
         x = reads[0] if len(reads) == 1 else graph.add("Concat", *reads, axis=-1)
-        weight, bias = map(graph.constant, folded_linear(layer, parameters))
-        x = graph.add("Gemm", x, weight, bias)
+        if layer.is_linear:
+            weight, bias = map(graph.constant, folded_linear(layer, parameters))
+            x = graph.add("Gemm", x, weight, bias)
         x = NORMS[layer.norm](graph, x, layer.norm_parameters(parameters))
         values[layer.output] = ACTIVATIONS[layer.activation](graph, x)
     return values[network.output]

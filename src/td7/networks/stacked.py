@@ -19,6 +19,7 @@ from td7.networks.description import (
     AVG_L1_FLOOR,
     LOG_STD_BOUNDS,
     NORM_EPSILON,
+    OBSERVATION_BOUND,
     Layer,
     Layout,
     Network,
@@ -53,11 +54,17 @@ def _batch_norm(x: Tensor, norm: Mapping[str, Tensor]) -> Tensor:
     return (x - norm["mean"]) / root * norm["gain"] + norm["shift"]
 
 
+def _observation_norm(x: Tensor, norm: Mapping[str, Tensor]) -> Tensor:
+    """Normalise every observation by its running mean and standard deviation, and clip it."""
+    return ((x - norm["mean"]) / norm["std"]).clamp(-OBSERVATION_BOUND, OBSERVATION_BOUND)
+
+
 NORMS: dict[str, Callable[[Tensor, Mapping[str, Tensor]], Tensor]] = {
     "none": lambda x, _: x,
     "avg_l1": lambda x, _: avg_l1_norm(x),
     "layer": _layer_norm,
     "batch": _batch_norm,
+    "observations": _observation_norm,
 }
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -116,12 +123,15 @@ def values(
     if heads > 1:  # layers treat a head as a member
         known = {name: x.repeat_interleave(heads, dim=0) for name, x in known.items()}
     for layer in network.layers:
-        weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
         reads = [known[name] for name in layer.inputs]
-        if layer.norm == "none" and layer.activation in BACKWARD:
-            known[layer.output] = linear(weight, bias, layer.activation, *reads)
-            continue
-        x = linear(weight, bias, "none", *reads)
+        if layer.is_linear:
+            weight, bias = parameters[f"{layer.output}.weight"], parameters[f"{layer.output}.bias"]
+            if layer.norm == "none" and layer.activation in BACKWARD:
+                known[layer.output] = linear(weight, bias, layer.activation, *reads)
+                continue
+            x = linear(weight, bias, "none", *reads)
+        else:
+            x = _joined(reads, layer.width)
         norm = _norm_parameters(layer, parameters, x, statistics)
         known[f"{layer.output}.linear"] = x
         known[layer.output] = ACTIVATIONS[layer.activation](NORMS[layer.norm](x, norm))

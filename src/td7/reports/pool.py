@@ -73,7 +73,8 @@ def _experiment(result: Result) -> dict[str, Any]:
     """Two runs with different values here are different experiments."""
     dataset = result.record.dataset
     data = {"sha256": dataset.sha256} if dataset else {}
-    return {"task": result.task.id, **data, **_hyperparameters(result)}
+    options = {"normalise_observations": result.record.normalise_observations}
+    return {"task": result.task.id, **data, **options, **_hyperparameters(result)}
 
 
 def _hyperparameters(result: Result) -> Mapping[str, Any]:

@@ -89,10 +89,17 @@ def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
     study, _, label = plain(record.variant).partition("/")  # which also names files
     if study:
         row = study_or_empty(study).rows.get(label)
-        return study, label, tuple(_changed(record, row.settings) if row else ())
+        changed = [*_changed(record, row.settings), *_options(record)] if row else []
+        return study, label, tuple(changed)
     study = ONLINE if record.dataset is None else OFFLINE
-    label = ", ".join([paper_name(study, record.algorithm), *_changed(record, {})])
+    name = paper_name(study, record.algorithm)
+    label = ", ".join([name, *_changed(record, {}), *_options(record)])
     return study, plain(label), ()
+
+
+def _options(record: RunRecord) -> list[str]:
+    """What no run of the paper has."""
+    return ["normalised observations"] if record.normalise_observations else []
 
 
 def _changed(record: RunRecord, settings: Mapping[str, Any]) -> list[str]:

@@ -240,7 +240,8 @@ def _flat(network: Network, weights: Mapping[str, AnyFloat]) -> AnyFloat:
 def _network(data: Any) -> Network:
     """The network, whose every field has the right type, so that no size is a fraction."""
     network = from_json(typed("network", data, dict))
-    for name, width in network.widths().items():
+    widths = network.widths()
+    for name, width in widths.items():
         _check_size(f"the width of {name!r}", width)
     _check_size("heads", network.heads)
     known = set(network.inputs)
@@ -252,6 +253,8 @@ def _network(data: Any) -> Network:
         ):
             for name in names:
                 one_of(f"{what} of {layer.output}", name, list(allowed))
+        if not layer.is_linear and layer.width != sum(widths[name] for name in layer.inputs):
+            raise ValueError(f"{layer.output} has another width than its inputs")
         known.add(layer.output)
     return network
 

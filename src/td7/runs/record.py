@@ -51,6 +51,7 @@ class RunRecord:
     seeds: tuple[int, ...]
     hyperparameters: Mapping[str, Any]
     dataset: DatasetRecord | None  # None: the run collects its own data
+    normalise_observations: bool
     steps: int
     evaluate_every: int
     evaluation_episodes: int
@@ -93,7 +94,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the typed fields; `variant` and `dataset` are newer than some runs."""
+    """Return the typed fields; some are newer than some runs."""
     task, dataset = typed("task", data["task"], dict), data.get("dataset")
     counts = ("steps", "evaluate_every", "evaluation_episodes")
     return {
@@ -103,6 +104,9 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
+        "normalise_observations": typed(
+            "normalise_observations", data.get("normalise_observations", False), bool
+        ),
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
         **{name: typed(name, data.get(name, {}), dict) for name in ("versions", "hardware")},
     }

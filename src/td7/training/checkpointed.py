@@ -90,7 +90,7 @@ class CheckpointedTraining(SingleProcessTraining):
         row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
         self.folder.tables["episodes"].append([row])
         with self._changing():
-            self.replay.append(m, episode.rows)
+            self.engine.append(m, episode.rows)
             member.steps = end
             member.episodes += 1
             if task.policy is not None:  # random episodes are neither assessed nor trained for

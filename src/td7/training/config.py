@@ -47,6 +47,7 @@ class RunConfig:
     keep_policies: int = field(default=0, metadata={"at_least": 0})
     # That share the seeds.
     processes: int = field(default=1, metadata=_POSITIVE | {"at_most": MOST_SEEDS})
+    normalise_observations: bool = False  # by running statistics, in front of the networks
     tf32: bool = False  # whether a GPU's products of float32 matrices are TF32
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from td7.algorithms import algorithm
 from td7.algorithms.config import LearnerConfig
 from td7.configs import parse_number
 from td7.engine.engine import MODES
@@ -16,6 +15,7 @@ from td7.memory import free_bytes
 from td7.options import DEVICES
 from td7.processes import Script, available_cores
 from td7.training.config import MOST_THREADS, RunConfig
+from td7.training.parts import build_learner
 from td7.types import RowLayout, Task, TaskSpec
 
 WORTH_THREADS = 4_000_000  # multiplications per product; below, threads wait more than they work
@@ -167,9 +167,8 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> None:
 
     Learners raise when they are built; one member on the CPU is built quickly.
     """
-    build = algorithm(config.algorithm).learner
     try:
-        build(config.hyperparameters, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+        build_learner(config, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # sizes that no array has

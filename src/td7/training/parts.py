@@ -1,5 +1,6 @@
 """What a loop is built from."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ import torch
 
 from td7.algorithms import algorithm
 from td7.algorithms.learner import Learner
+from td7.algorithms.normalisation import NormalisedLearner
 from td7.datasets.dataset import Dataset
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
@@ -100,12 +102,23 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
         )
 
 
+def build_learner(
+    config: RunConfig,
+    spec: TaskSpec,
+    seeds: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Learner:
+    build = algorithm(config.algorithm).learner
+    learner = build(config.hyperparameters, spec, seeds, device, dtype)
+    return NormalisedLearner(learner, spec.state_dim) if config.normalise_observations else learner
+
+
 def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
     """Build both on the run's device; a replay of a dataset is full from the start."""
     config, spec, dataset = setup.config, setup.spec, setup.dataset
     device, dtype = torch.device(config.device), getattr(torch, config.precision)
-    build = algorithm(config.algorithm).learner
-    learner = build(config.hyperparameters, spec, config.seeds, device, dtype)
+    learner = build_learner(config, spec, config.seeds, device, dtype)
     replay = Replay(
         RowLayout(spec.state_dim, spec.action_dim),
         config.replay_rows,

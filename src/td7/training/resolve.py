@@ -170,6 +170,7 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
         processes=processes,
         threads=choose_threads(options.threads, hyperparameters, processes),
         dataset=dataset_record(dataset) if dataset else None,
+        normalise_observations=_normalises(options, selection),
     )
 
 
@@ -206,6 +207,17 @@ def _hyperparameters(
     elif not chosen.online or selection.is_offline_row:
         raise InputError(f"{options.variant or chosen.name} learns from a dataset: give --dataset")
     return build_config(chosen.config, settings).for_task(task)
+
+
+def _normalises(options: TrainOptions, selection: _Selection) -> bool:
+    if options.normalise_observations:
+        learner = algorithm(selection.algorithm).learner
+        if learner.normalises_observations:
+            raise InputError(
+                f"--normalise-observations has no effect: {selection.algorithm} normalises "
+                "observations itself"
+            )
+    return options.normalise_observations
 
 
 def _offline_settings(chosen: Algorithm, settings: Mapping[str, Any]) -> dict[str, Any]:
