@@ -1,6 +1,7 @@
 """What `auto` chooses, and the errors for what does not fit this machine."""
 
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,7 @@ def test_auto_chooses_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_threads("2", TD7Config(hidden_dim=64), 3) == 2
 
 
+LOCK = threading.Lock()  # which cannot be sent to another process
 LONG: dict[str, Any] = {"seeds": 10, "updates": 10**6, "workers": 0, "threads": "auto"}
 
 
@@ -125,7 +127,7 @@ def test_a_task_typed_into_a_shell_stays_in_its_process(monkeypatch: pytest.Monk
     """Other processes could not make it."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    entry = EnvSpec("Typed-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
+    entry = EnvSpec("Typed-v0", entry_point=lambda: LOCK)  # type: ignore[arg-type]  # is not made
     monkeypatch.setitem(gymnasium.registry, "Typed-v0", entry)
     assert choose_processes("auto", "cpu", Task("Typed-v0"), **LONG) == 1
     with pytest.raises(InputError, match=r"workers=0 and processes=1"):
@@ -152,7 +154,7 @@ def test_a_task_that_only_its_script_can_make_stays_in_its_process(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    entry = EnvSpec("Own-v0", entry_point=lambda: None)  # type: ignore[arg-type]  # is not made
+    entry = EnvSpec("Own-v0", entry_point=lambda: LOCK)  # type: ignore[arg-type]  # is not made
     monkeypatch.setitem(gymnasium.registry, "Own-v0", entry)
     assert Script.current(Task("Own-v0")).must_run
     assert choose_processes("auto", "cpu", Task("Own-v0"), **LONG) == 1

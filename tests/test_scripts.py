@@ -17,6 +17,17 @@ class Mine(toys.Point):
 gymnasium.register("Mine-v0", entry_point=Mine, max_episode_steps=20)
 print("defined", flush=True)
 """
+LOCKED_TASK = """
+import gymnasium, threading, toys
+
+lock = threading.Lock()  # which cannot be sent to another process
+
+class Mine(toys.Point):
+    lock = lock
+
+gymnasium.register("Mine-v0", entry_point=Mine, max_episode_steps=20)
+print("defined", flush=True)
+"""
 TASK_OF_A_MODULE = """
 import gymnasium, toys
 
@@ -59,12 +70,13 @@ def run(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProces
     ("definition", "task", "definitions"),
     [
         ("", "toys:Point-v0", 0),
-        (OWN_TASK, "Mine-v0", 5),  # by the script, and by two workers of either kind
+        (OWN_TASK, "Mine-v0", 1),
+        (LOCKED_TASK, "Mine-v0", 5),  # by the script, and by two workers of either kind
         (TASK_OF_A_MODULE, "Other-v0", 1),
     ],
-    ids=["no task", "own task", "task of a module"],
+    ids=["no task", "own task", "locked task", "task of a module"],
 )
-def test_workers_import_a_script_only_for_a_task_that_it_defines(
+def test_workers_import_a_script_only_for_a_task_that_cannot_be_sent(
     tmp_path: Path, definition: str, task: str, definitions: int
 ) -> None:
     """They import it up to where it trains, so it needs no `if __name__ == "__main__"`."""
@@ -77,15 +89,15 @@ def test_workers_import_a_script_only_for_a_task_that_it_defines(
     assert len(list(tmp_path.iterdir())) == 3  # two runs and the script
 
 
-def test_workers_cannot_make_a_task_that_a_program_without_a_file_defines(tmp_path: Path) -> None:
-    """A notebook, for example. A task of a module can be sent to the workers."""
+def test_without_a_file_a_task_that_cannot_be_sent_is_one_line(tmp_path: Path) -> None:
+    """In a notebook, for example."""
     program = TASK_OF_A_MODULE + training("Other-v0", "minimum")
-    program += OWN_TASK + training("Mine-v0", "minimum")
+    program += LOCKED_TASK + training("Mine-v0", "minimum")
     done = run(tmp_path, "-", text=program)
     assert done.stdout.count("episodes 2") == 1  # of the first training
     assert done.stderr.startswith("Traceback")  # and no warning before it
     message = done.stderr.splitlines()[-1]
-    prefix = "td7.errors.InputError: worker processes cannot make the task 'Mine-v0': the program"
+    prefix = "td7.errors.InputError: worker processes cannot make the task 'Mine-v0', because it "
     assert message.startswith(prefix)
     assert message.endswith(
         "move the task to a module and name it 'module:Mine-v0', or use workers=0 and processes=1"

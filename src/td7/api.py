@@ -16,6 +16,7 @@ from td7.files import working_folder_kept
 from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
 from td7.processes import stop_script_import
+from td7.rollouts.callables import MakeTask, register_again
 from td7.rollouts.evaluation import Evaluator
 from td7.rollouts.registration import make
 from td7.runs import policies
@@ -91,6 +92,7 @@ document_options(train, TrainOptions, Run)
 def resume(
     path: AnyPath,
     *,
+    env: MakeTask | None = None,
     steps: int | None = None,
     dataset: str | None = None,
     set: Any = (),  # the option's name
@@ -104,13 +106,16 @@ def resume(
     """Continue a run that was stopped, exactly as if it had not been; `steps` may extend it.
 
     `workers`, `snapshot_every` and `step_timeout` stay as before unless they are given; `listener`
-    is as in `train`. `dataset` is where the run's data are now, if they were moved. `set` is a
-    check: hyperparameters that differ from the run's are an error. A folder that another user made
-    may name modules and files: `trust` says that you know its author.
+    is as in `train`. `env` makes the task, if a function made it in training. `dataset` is where
+    the run's data are now, if they were moved. `set` is a check: hyperparameters that differ from
+    the run's are an error. A folder that another user made may name modules and files: `trust` says
+    that you know its author.
     """
     from td7.training.start import ResumeOptions, continue_run
 
     stop_script_import()
+    if env is not None:
+        register_again(env, path, RunRecord.read(Path(path)).task)
     options = ResumeOptions(
         steps=steps,
         dataset=dataset,
@@ -133,6 +138,7 @@ def evaluate(
     path: AnyPath,
     *,
     seed: int | None = None,
+    env: MakeTask | None = None,
     episodes: int = 10,
     env_kwargs: Any = (),
     fresh_seeds: bool = False,
@@ -148,11 +154,13 @@ def evaluate(
     `fresh_seeds` has episodes begin from other reset seeds than any that the run has used; the
     table's `attrs` hold both. `video` is a file for a film of the first policy's episode 0. That
     may take minutes; `say` receives a message about it, and about files that were changed since the
-    run ended. `trust` is as in `resume`.
+    run ended. `env` and `trust` are as in `resume`.
     """
     episodes = parse_number("episodes", episodes, int, at_least=1, at_most=MOST_EPISODES)
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
+    if env is not None:
+        register_again(env, run, run_record.task)
     seeds = run_record.seeds if seed is None else parse_seeds([seed])
     loaded = {s: load(path, s) for s in seeds}
     changes = parse_env_kwargs(env_kwargs)

@@ -4,7 +4,6 @@ Workers import this module, so no torch here.
 """
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -19,10 +18,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+import cloudpickle
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
 
-from td7.errors import ControlFlow, EnvironmentFault, InputError
+from td7.errors import ControlFlow, EnvironmentFault, InputError, one_line
 from td7.types import Task
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # each asks a run to stop
@@ -218,7 +217,7 @@ class Script:
     """What a worker needs to register a task that the user's program registered."""
 
     path: str | None  # of the program, which workers import up to where it first runs td7
-    entry: EnvSpec | None  # Gymnasium's entry for the task, if it can be pickled
+    entry: bytes | None  # Gymnasium's entry for the task, pickled, if it can be
     is_registered: bool
 
     @classmethod
@@ -226,34 +225,26 @@ class Script:
         main = sys.modules["__main__"]
         path = getattr(main, "__file__", None) if main.__spec__ is None else None
         path = path if path and Path(path).is_file() else None
-        entry = gymnasium.registry.get(task.name)
-        is_registered = entry is not None
-        if entry is not None and not _can_be_pickled(entry):
-            entry = None
-            if path is None:
+        spec = gymnasium.registry.get(task.name)
+        if spec is None:
+            return cls(path, None, is_registered=False)
+        try:
+            # With the code that the program or a notebook itself defines, which no worker has.
+            entry = cloudpickle.dumps(spec)
+        except Exception as error:  # whatever the objects raise that the task refers to
+            if path is None or task.is_callable:
                 raise InputError(
-                    f"worker processes cannot make the task {task.id!r}: the program that defines "
-                    "it has no file; move the task to a module and name it "
+                    f"worker processes cannot make the task {task.id!r}, because it cannot be sent "
+                    f"to them ({one_line(error, 200)}); move the task to a module and name it "
                     f"'module:{task.name}', or use workers=0 and processes=1"
-                )
-        return cls(path, entry, is_registered)
+                ) from error
+            return cls(path, None, is_registered=True)
+        return cls(path, entry, is_registered=True)
 
     @property
     def must_run(self) -> bool:
         """Whether only the program can register the task."""
         return self.is_registered and self.entry is None
-
-
-def _can_be_pickled(entry: EnvSpec) -> bool:
-    # What the program itself defines cannot: a worker's `__main__` is another module.
-    if getattr(entry.entry_point, "__module__", "") == "__main__":
-        return False
-    try:
-        with _empty_main_module():
-            pickle.dumps(entry)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
 
 
 def _describe_exit(code: int) -> str:

@@ -17,6 +17,9 @@ AnyFloat = NDArray[np.floating[Any]]
 AnyPath = str | os.PathLike[str]  # what a user may pass; a `td7.Run` is one
 
 
+CALLABLES = "callable/"  # Gymnasium's namespace of tasks that a Python program makes itself
+
+
 def without_version(id: str) -> str:
     """Return a task's id without its version, such as -v4, if it has one."""
     return re.sub(r"-v\d+$", "", id)
@@ -43,6 +46,11 @@ class Task:
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: tuple[Wrapper, ...] = ()  # the first is the innermost
+
+    @property
+    def is_callable(self) -> bool:
+        """Whether a Python program gave a function that makes it, which no id can name."""
+        return self.id.startswith(CALLABLES)
 
     @property
     def name(self) -> str:

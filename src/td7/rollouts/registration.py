@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import pickle
 import re
 import runpy
 import sys
@@ -10,6 +11,7 @@ from contextlib import suppress
 from ctypes.util import find_library
 from traceback import format_exception
 from typing import Any
+from weakref import ReferenceType, ref
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -38,6 +40,7 @@ def make(task: Task, *, render: bool = False) -> Environment:
     foreign = ForeignCode()
     env = _make_with_gymnasium(task, spec, foreign, render=render)
     try:
+        _check_new(task, env)
         _restore_margins(spec, env)
         for wrapper in task.wrappers:
             env = _wrapped(env, wrapper, foreign)
@@ -91,6 +94,17 @@ def _make_with_gymnasium(
         arguments = f" with {one_line(task.kwargs)}" if task.kwargs else ""
         message = f"task {task.id!r} cannot be made{arguments}: {_describe(error)}"
         raise InputError(message) from error
+
+
+_last: ReferenceType[gymnasium.Env[Any, Any]] | None = None  # that was made
+
+
+def _check_new(task: Task, env: gymnasium.Env[Any, Any]) -> None:
+    """Raise if the environment was there before: training and evaluations would share its state."""
+    global _last  # noqa: PLW0603  # it sees all environments of this process
+    if _last is not None and _last() is env.unwrapped:
+        raise InputError(f"task {task.id!r} must be a new environment whenever td7 makes it")
+    _last = ref(env.unwrapped)
 
 
 def _wrapped(
@@ -187,6 +201,11 @@ def _registered(task: Task) -> EnvSpec:
         register_from(module, f"task {task.id!r}")
     if id in gymnasium.registry:
         return gymnasium.registry[id]
+    if task.is_callable:
+        raise InputError(
+            f"task {id!r} was a function in Python, which has to be given again: "
+            "td7.resume(RUN, env=…), td7.evaluate(RUN, env=…)"
+        )
     # Gymnasium also lists MuJoCo tasks that it can no longer make (v2, v3): never suggest those.
     current = mujoco_tasks()
     families = {without_version(other) for other in current}
@@ -257,7 +276,8 @@ def register_in_worker(task: Task, script: Script) -> None:
     except InputError:
         is_registered = False
     if script.entry is not None:
-        gymnasium.registry[script.entry.id] = script.entry
+        entry = pickle.loads(script.entry)
+        gymnasium.registry[entry.id] = entry
     elif script.path is not None and (script.must_run or not is_registered):
         # As multiprocessing does it: `if __name__ == "__main__"` is false in there.
         with suppress(StopScriptImport), script_import():

@@ -15,6 +15,7 @@ from td7.datasets.read import read
 from td7.errors import InputError
 from td7.option_values import parse_seeds
 from td7.options import TrainOptions, options_from
+from td7.rollouts.callables import register_callable
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
 from td7.runs.record import DatasetRecord, RunRecord, config_error
@@ -39,11 +40,13 @@ def train_options(values: Mapping[str, Any]) -> TrainOptions:
     for name, value in values.items():
         if name in hyperparameters and name not in TrainOptions.__annotations__:
             raise InputError(f"{name} is a hyperparameter: set={{{name!r}: {value!r}}}")
-    if not isinstance(values.get("env", ""), str):
-        kind = type(values["env"]).__name__
+    env = values.get("env", "")
+    if callable(env):
+        values = {**values, "env": register_callable(env)}
+    elif not isinstance(env, str):
+        kind = type(env).__name__
         raise InputError(
-            f"env takes the id of a registered task, given a {kind}; register its class, "
-            "gymnasium.register('Mine-v0', entry_point=...), and give 'Mine-v0'"
+            f"env takes the id of a task, or a class or function that makes it, given a {kind}"
         )
     return options_from(TrainOptions, values)
 
