@@ -214,7 +214,7 @@ def test_list_names_algorithms_hyperparameters_and_tasks(
 def test_a_process_exits_with_the_status_of_the_command(tmp_path: Path) -> None:
     done = run_process("train", *ENV, "--seeds", "3-1", "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "td7: seeds 3-1 runs backwards\n"
+    assert done.stderr == "td7: --seeds 3-1 runs backwards\n"
     assert all_files(tmp_path) == {}
 
 

@@ -23,7 +23,7 @@ assert toys  # registers the tasks
 def test_bench_measures_updates_and_whole_runs(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
+    words = ["bench", "--env", "toys:Point-v0", "--members", "1,2", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
     assert main([*words, "--algorithms", "td7,td3"]) == 0
     output = capsys.readouterr().out
@@ -63,7 +63,7 @@ def test_a_stopped_bench_keeps_its_results(
         return results[-1]
 
     monkeypatch.setattr("td7.bench.run.whole_run", stopped_in_the_second)
-    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1,2", "--rows", "300", "--seconds"]
+    words = ["bench", "--env", "toys:Point-v0", "--members", "1,2", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--steps", "30", "--device", "cpu"]
     assert main(words) == 128 + signal.SIGTERM
     (file,) = (working_folder / "results" / "bench").iterdir()
@@ -82,7 +82,7 @@ def test_bench_measures_offline_algorithms(
     """They are compared with d3rlpy, which has no X-QL. One update per round, as CQL's are slow."""
     monkeypatch.setattr("td7.bench.updates.ROUND", 1)
     threads = torch.get_num_threads()
-    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
+    words = ["bench", "--env", "toys:Point-v0", "--members", "1", "--rows", "300", "--seconds"]
     words += ["0.01", "--engines", "eager", "--device", "cpu"]
     assert main([*words, "--algorithms", "td3+bc,iql,cql,xql"]) == 0
     assert "Gym has been unmaintained" not in capsys.readouterr().err
@@ -115,7 +115,7 @@ def test_bench_measures_on_each_device(
     monkeypatch.setattr("td7.bench.updates.measure", measured)
     monkeypatch.setattr("td7.bench.run.device_bytes", lambda _: None)  # nobody knows
     monkeypatch.setattr("td7.bench.run.machine", lambda devices: machine(["cpu"]) | {"of": devices})
-    words = ["bench", "--env", "toys:Point-v0", "--seeds", "1", "--rows", "300", "--seconds"]
+    words = ["bench", "--env", "toys:Point-v0", "--members", "1", "--rows", "300", "--seconds"]
     assert main([*words, "0.01", "--device", "cpu,cuda"]) == 0
     (file,) = (working_folder / "results" / "bench").iterdir()
     assert file.name.startswith("cpu-cuda-")
@@ -140,14 +140,15 @@ def test_bench_measures_on_each_device(
         (["--algorithms", "td8"], "did you mean 'td7'"),
         (["--engines", "egaer"], "did you mean 'eager'"),
         (["--engines", "samplin"], "did you mean 'sampling'"),
-        (["--seeds", "0"], "seeds=0 must be at least 1"),
+        (["--members", "0"], "--members 0 must be at least 1"),
+        (["--seeds", "10"], "--seeds: give numbers of seeds, as --members 1,10"),
         (["--device", "cpu,gpu"], "unknown device 'gpu'; allowed: auto, cpu, cuda"),
         (["--device", "cpu,cpu"], "device cpu is given twice"),
         (["--device", "cpu", "--engines", "graph"], "engine graph needs a CUDA device"),
-        (["--seconds", "soon"], "seconds takes a number"),
-        (["--seconds", "-1"], "seconds=-1.0 must be above 0"),
+        (["--seconds", "soon"], "--seconds takes a number"),
+        (["--seconds", "-1"], "--seconds -1.0 must be above 0"),
         (["--out", "/proc/x"], "cannot write to /proc/x: "),
-        (["--steps", "30", "--algorithms", "td7,cql"], "steps=30: cql learns from a dataset"),
+        (["--steps", "30", "--algorithms", "td7,cql"], "--steps 30: cql learns from a dataset"),
     ],
 )
 def test_a_mistake_gets_one_line_before_anything_is_measured(

@@ -77,12 +77,12 @@ def test_settings_become_fields() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["batch_size"], "--set takes field=value, given 'batch_size'"),
-        (5, "--set takes text, given 5"),
-        (None, "--set takes text, given None"),
-        ([5], "--set takes text, given [5]"),
-        (["batch_size=1", "batch_size=2"], "--set names batch_size twice"),
-        (["batch_size=1", " batch_size =1"], "--set names batch_size twice"),
+        (["batch_size"], "set takes field=value, given 'batch_size'"),
+        (5, "set takes text, given 5"),
+        (None, "set takes text, given None"),
+        ([5], "set takes text, given [5]"),
+        (["batch_size=1", "batch_size=2"], "set names batch_size twice"),
+        (["batch_size=1", " batch_size =1"], "set names batch_size twice"),
         (["batch_size=1=2"], "batch_size takes a whole number, given '1=2'"),
         (["batch_size="], "batch_size takes a whole number, given ''"),
         (["discount=1.5"], "discount=1.5 must be at most 1"),

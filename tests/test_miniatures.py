@@ -97,7 +97,7 @@ def run(study: str, rows: tuple[str, ...], folder: Path) -> None:
     own = [f"{name}={value}" for name, value in settings.items() if name in names]
     options = [word for pair in OPTIONS.items() for word in pair]
     out = str(folder / "study")
-    words = ["study", study, "--tasks", where, *options, "--set", *own, "--out", out]
+    words = ["study", study, "--env", where, *options, "--set", *own, "--out", out]
     assert main([*words, *(["--rows", *rows] if rows else [])]) == 0
     assert main(["report", out, "--out", str(folder / "report")]) == 0
 

@@ -170,18 +170,18 @@ def test_named_options_have_words_even_at_their_defaults() -> None:
 def test_a_study_passes_on_every_option_that_a_run_has_as_well() -> None:
     """All but those that the plan decides for each run."""
     shared = {f.name for f in fields(TrainOptions)} & {f.name for f in fields(StudyOptions)}
-    assert set(RUN_OPTIONS) == shared - {"steps", "out", "quiet"}
+    assert set(RUN_OPTIONS) == shared - {"env", "steps", "out", "quiet"}
     changed = {name: CHANGED[name] for name in RUN_OPTIONS}
     assert StudyOptions(**changed).run_options == TrainOptions(**changed)
 
 
 def test_words_and_python_values_are_the_same_options_of_a_study() -> None:
-    words = {"tasks": "A-v0,B-v0", "rows": ["TD7"], "seeds": "0-2", "set": ["a=1"]}
-    values = {"tasks": ("A-v0", "B-v0"), "rows": "TD7", "seeds": range(3), "set": {"a": "1"}}
+    words = {"env": "A-v0,B-v0", "rows": ["TD7"], "seeds": "0-2", "set": ["a=1"]}
+    values = {"env": ("A-v0", "B-v0"), "rows": "TD7", "seeds": range(3), "set": {"a": "1"}}
     options = options_from(StudyOptions, words)
     assert options == options_from(StudyOptions, values)
-    assert options.tasks == ("A-v0", "B-v0")
-    assert to_words(options, ["tasks", "rows"]) == ["--rows", "TD7", "--tasks", "A-v0,B-v0"]
+    assert options.env == ("A-v0", "B-v0")
+    assert to_words(options, ["env", "rows"]) == ["--rows", "TD7", "--env", "A-v0,B-v0"]
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes"])

@@ -64,7 +64,7 @@ def test_no_two_runs_share_a_folder(
         (tmp_path / "here" / folder).mkdir(parents=True)
         (tmp_path / "here" / folder / "own.hdf5").touch()
     monkeypatch.chdir(tmp_path / "here")
-    assert main(["study", study, "--tasks", tasks, "--dry-run"]) == 2
+    assert main(["study", study, "--env", tasks, "--dry-run"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
 
@@ -74,7 +74,7 @@ def test_missing_datasets_are_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     data = tmp_path / "my data"
     own = f"{tmp_path}/own.hdf5"
     tasks = f"hopper-medium-v2,walker2d-medium-v2,{own}"
-    command = ["study", "offline", "--tasks", tasks, "--datasets", str(data)]
+    command = ["study", "offline", "--env", tasks, "--datasets", str(data)]
     command += ["--out", str(tmp_path / "out")]
     lines = [
         f"there is no dataset {data}/hopper_medium-v2.hdf5; "
@@ -97,7 +97,7 @@ def test_the_plan_of_an_offline_study_counts_updates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own.hdf5").touch()
-    command = ["study", "offline", "--tasks", str(tmp_path / "own.hdf5"), "--rows", "IQL"]
+    command = ["study", "offline", "--env", str(tmp_path / "own.hdf5"), "--rows", "IQL"]
     assert main([*command, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     header = " ".join(capsys.readouterr().out.splitlines()[1:3])
     assert "updates" in header
@@ -153,7 +153,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tasks", "Hoper-v4"), "unknown task 'Hoper-v4'; did you mean 'Hopper-v4'?"),
+        (("--env", "Hoper-v4"), "unknown task 'Hoper-v4'; did you mean 'Hopper-v4'?"),
         (("--engine", "foo"), "unknown engine 'foo'"),
         (
             ("--set", "hiden_dim=3"),
@@ -162,7 +162,7 @@ def test_a_thousand_runs_are_planned_in_seconds(tmp_path: Path) -> None:
         (("--set", "hidden_dim=abc"), "hidden_dim"),
         (("--gpus", "0.5"), "--gpus has no effect without --backend ray"),
         (("--cpus", "4"), "--cpus has no effect without --backend ray"),
-        (("--backend", "ray", "--gpus", "half"), "gpus takes a number, given 'half'"),
+        (("--backend", "ray", "--gpus", "half"), "--gpus takes auto or a number, given 'half'"),
         (("--backend", "slurm"), "unknown backend 'slurm'"),
         (("--rows", "End-to-end"), "'End-to-end, 0.1', 'End-to-end, 1'"),
     ],
@@ -182,7 +182,7 @@ def test_a_node_may_have_a_gpu_that_this_machine_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    command = ["study", "design", "--tasks", "toys:Point-v0", "--out", str(tmp_path)]
+    command = ["study", "design", "--env", "toys:Point-v0", "--out", str(tmp_path)]
     command += ["--backend", "ray", "--dry-run", "--engine", "graph"]
     assert main([*command, "--device", "cuda"]) == 0
     assert main([*command, "--device", "auto"]) == 0

@@ -159,7 +159,7 @@ def test_the_command_reports_failures_and_runs_the_others(
 ) -> None:
     out = tmp_path / "study"
     more = ("--backend", "ray", "--address", cluster.address)
-    command = study_command(out, "--tasks", "toys:Point-v0,toys:Faulty-v0", *more, rows=("TD3",))
+    command = study_command(out, "--env", "toys:Point-v0,toys:Faulty-v0", *more, rows=("TD3",))
     assert main(command) == 1
     output = capsys.readouterr()
     assert "1 of 2 runs are done" in output.out

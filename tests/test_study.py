@@ -48,7 +48,7 @@ TIMEOUT = 120.0  # seconds, for a busy machine
 
 
 def study_command(out: Path, *more: str, rows: tuple[str, ...] = ("TD3", "zs'a'")) -> list[str]:
-    options = ["--tasks", "toys:Point-v0", *OPTIONS, "--engine", "eager", "--out", str(out)]
+    options = ["--env", "toys:Point-v0", *OPTIONS, "--engine", "eager", "--out", str(out)]
     return ["study", "design", *options, "--rows", *rows, "--set", *words(TINY), *more]
 
 
@@ -161,7 +161,7 @@ def test_a_failed_run_is_recorded_and_does_not_stop_the_others(
 ) -> None:
     """One of two tasks fails. The next call tries only that one again."""
     out = tmp_path / "study"
-    command = study_command(out, "--tasks", "toys:Point-v0,toys:Faulty-v0", rows=("TD3",))
+    command = study_command(out, "--env", "toys:Point-v0,toys:Faulty-v0", rows=("TD3",))
     command += ["--at-once", "2"]
     assert main(command) == 1
     output = capsys.readouterr()
@@ -284,7 +284,7 @@ def test_a_run_gets_the_options_of_the_study(
         "note": 'a "q" = [é',
     }
     words = [f"{name}={json.dumps(value)}" for name, value in kwargs.items()]
-    more = ("--tasks", "toys:Configurable-v0", "--env-kwargs", *words)
+    more = ("--env", "toys:Configurable-v0", "--env-kwargs", *words)
     more += ("--keep-policies", "20", "--snapshot-every", "0")
     command = study_command(tmp_path / "out", *more, rows=("TD3",))
     assert main(command) == 0
@@ -318,7 +318,7 @@ def test_study_json_of_earlier_versions_is_read(finished: Path) -> None:
 
 
 def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "beyond", "--tasks", "toys:Point-v0", "--out", str(finished)]) == 2
+    assert main(["study", "beyond", "--env", "toys:Point-v0", "--out", str(finished)]) == 2
     assert "holds the study design; use another folder (--out)" in capsys.readouterr().err
 
 

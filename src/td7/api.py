@@ -11,7 +11,7 @@ from pandas.api.types import is_integer_dtype
 
 from td7.configs import parse_number
 from td7.datasets.scores import score
-from td7.errors import InputError
+from td7.errors import InputError, Option
 from td7.files import working_folder_kept
 from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
@@ -156,7 +156,7 @@ def evaluate(
     may take minutes; `say` receives a message about it, and about files that were changed since the
     run ended. `env` and `trust` are as in `resume`.
     """
-    episodes = parse_number("episodes", episodes, int, at_least=1, at_most=MOST_EPISODES)
+    episodes = parse_number(Option("episodes"), episodes, int, at_least=1, at_most=MOST_EPISODES)
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
     if env is not None:

@@ -4,9 +4,10 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeVar, get_type_hints
 
-from td7.errors import InputError, unknown
+from td7.errors import InputError, Option, assigned, unknown
 
 Config = TypeVar("Config")
 Number = TypeVar("Number", int, float)
@@ -23,16 +24,19 @@ def setting(
     choices: Sequence[str] | None = None,
     before: Any = None,
     metavar: str = "NAME=VALUE",
+    values: str = "",
 ) -> Any:
     """Declare a dataclass field with its description, the group it is listed in, and its range.
 
-    `before` is the value of runs that are older than the field, if it is not the default; `metavar`
-    is what the help calls a value of an option that takes several.
+    `before` is the value of runs that are older than the field, if it is not the default. Of an
+    option that takes several values, `metavar` is what the help calls one of them, and `values`
+    their kind, if it is not the option's name: see `td7.option_values`.
     """
     if choices is not None:
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
-    metadata = {"doc": doc, "group": group, "before": before, "metavar": metavar, **limits}
+    texts = {"doc": doc, "group": group, "metavar": metavar, "values": values}
+    metadata = {**texts, "before": before, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -43,34 +47,39 @@ _COMPARISONS: dict[str, Callable[[Any, float], bool]] = {
 }
 
 
-def check_fields(config: Any) -> None:
-    """Raise an InputError for the first field outside its range."""
+def check_fields(config: Any, spelled: Callable[[str], str] = str) -> None:
+    """Raise an InputError for the first field outside its range; `spelled` makes its name."""
     for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
+        name, value = spelled(f.name), getattr(config, f.name)
         choices = f.metadata.get("choices")
         if choices is not None:
             for word in value if isinstance(value, tuple) else (value,):
                 if word not in choices:
-                    raise unknown(f.name, str(word), choices, shown=len(choices))
+                    raise unknown(name, str(word), choices, shown=len(choices))
         if isinstance(value, tuple) and len(set(value)) < len(value):
             twice = next(word for word in value if value.count(word) > 1)
-            raise InputError(f"{f.name}={','.join(map(str, value))} names {twice} twice")
+            raise InputError(f"{assigned(name, ','.join(map(str, value)))} names {twice} twice")
         if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{f.name}={value} must be a finite number")
+            raise InputError(f"{assigned(name, value)} must be a finite number")
         if f.type is bool and not isinstance(value, bool):
-            raise InputError(f"{f.name}={value} must be true or false")
-        _check_limits(f.name, value, {word: f.metadata.get(word) for word in _COMPARISONS})
+            raise InputError(f"{assigned(name, value)} must be true or false")
+        _check_limits(name, value, {word: f.metadata.get(word) for word in _COMPARISONS})
 
 
 def _check_limits(name: str, value: float, limits: Mapping[str, float | None]) -> None:
     for word, bound in limits.items():
         if bound is not None and not _COMPARISONS[word](value, bound):  # NaN fails as well
-            raise InputError(f"{name}={value} must be {word.replace('_', ' ')} {bound:g}")
+            raise InputError(f"{assigned(name, value)} must be {word.replace('_', ' ')} {bound:g}")
 
 
-def parse_number(name: str, value: Any, kind: type[Number], **limits: float) -> Number:
-    """Return `value` as `kind`; raise an InputError outside limits such as `at_least`."""
-    number: Number = parse(name, value, kind)
+def parse_number(
+    name: str, value: Any, kind: type[Number], *, otherwise: str = "", **limits: float
+) -> Number:
+    """Return `value` as `kind`; raise an InputError outside limits such as `at_least`.
+
+    `otherwise` is a word that the caller accepts as well.
+    """
+    number: Number = parse(name, value, kind, otherwise=otherwise)
     _check_limits(name, number, limits)
     return number
 
@@ -86,12 +95,13 @@ def as_words(option: str, value: Any) -> list[str]:
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     """Return {name: value} from words such as `batch_size=128`."""
     values: dict[str, str] = {}
-    for word in as_words("--set", settings):
+    option = Option("set")
+    for word in as_words(option, settings):
         name, equals, value = word.partition("=")
         if not equals:
-            raise InputError(f"--set takes field=value, given {word!r}")
+            raise InputError(f"{option} takes field=value, given {word!r}")
         if name.strip() in values:
-            raise InputError(f"--set names {name.strip()} twice")
+            raise InputError(f"{option} names {name.strip()} twice")
         values[name.strip()] = value.strip()
     return values
 
@@ -119,12 +129,13 @@ def parse_field(cls: type, name: str, value: Any) -> Any:
     return getattr(build_config(cls, {name: value}), name)
 
 
-def parse(name: str, value: Any, kind: type) -> Any:
-    """Return `value` as `kind`; whole numbers may be written 1e6 or 25_000."""
+def parse(name: str, value: Any, kind: type, *, otherwise: str = "") -> Any:
+    """Return `value` as `kind`; whole numbers may be written 1e6, 25_000, 100k or 1M."""
     description, convert = _PARSERS[kind]
     try:
         return convert(value)
-    except (TypeError, ValueError, OverflowError):
+    except (ArithmeticError, TypeError, ValueError):
+        description = f"{otherwise} or {description}" if otherwise else description
         raise InputError(f"{name} takes {description}, given {value!r}") from None
 
 
@@ -135,7 +146,12 @@ def _float(value: Any) -> float:
     return number
 
 
+_THOUSANDS = {"k": 1_000, "m": 1_000_000}
+
+
 def _int(value: Any) -> int:
+    if isinstance(value, str) and (factor := _THOUSANDS.get(value[-1:].lower())):
+        value = str(Decimal(value[:-1]) * factor)
     if _float(value) != int(_float(value)):
         raise ValueError
     try:

@@ -4,13 +4,16 @@ import re
 import signal
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
 from typing import IO
+
+from td7.aliases import known_as
 
 
 class InputError(ValueError):
@@ -62,10 +65,50 @@ _NO_MEMORY = "out of memory|allocate memory"  # PyTorch's errors on a GPU and on
 NOT_FAULTS = (KeyboardInterrupt, ControlFlow)  # the rest of BaseException is
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str], *, shown: int = 12) -> InputError:
-    """Return the error for a name that is not allowed; its message suggests the nearest match."""
+_ON_COMMAND_LINE = ContextVar("on_command_line", default=False)
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Within the block, messages spell options as words of the command line."""
+    token = _ON_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _ON_COMMAND_LINE.reset(token)
+
+
+class Option(str):
+    """An option's name, which messages spell as the user does: `--env-kwargs` or `env_kwargs`."""
+
+    __slots__ = ()
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.replace('_', '-')}"
+
+    def __str__(self) -> str:
+        return self.flag if _ON_COMMAND_LINE.get() else str.__str__(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+def assigned(name: str, value: object) -> str:
+    """Return `name=value`, or `--name value` for an option on the command line."""
+    separator = " " if isinstance(name, Option) and _ON_COMMAND_LINE.get() else "="
+    return f"{name}{separator}{value}"
+
+
+def unknown(
+    kind: str, name: str, allowed: Iterable[str], *, shown: int = 12, suggestion: str | None = None
+) -> InputError:
+    """Return the error for a name that is not allowed.
+
+    Its message suggests the nearest match, or else the `suggestion`.
+    """
     names = list(allowed)
-    close = nearest(name, names)
+    close = suggestion or nearest(name, names)
     hint = f" did you mean {close!r}?" if close else ""
     quoted = [repr(n) for n in names] if any("," in n for n in names) else names
     more = f", … ({len(names)} in all)" if len(names) > shown else ""
@@ -74,15 +117,28 @@ def unknown(kind: str, name: str, allowed: Iterable[str], *, shown: int = 12) ->
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the most similar name, or None if none is similar enough."""
+    """Return what the word is called here, or the most similar name, or None if none is similar."""
+    names = list(names)
+    if (name := known_as(word, names)) is not None:
+        return name
 
     def similarity(name: str) -> float:
-        a, b = name.lstrip("-"), word.lstrip("-")  # every option begins with dashes
+        # Every option begins with dashes.
+        a, b = (text.lstrip("-").lower() for text in (name, word))
         # Typing errors seldom affect the first letter: td8 may mean td7, but gpu does not mean cpu.
         return SequenceMatcher(None, a, b).ratio() + 0.1 * (a[:1] == b[:1])
 
     best, name = max(((similarity(name), name) for name in names), default=(0.0, ""))
     return name if best >= 0.7 else None
+
+
+def matched(kind: str, name: str, allowed: Iterable[str], *, shown: int = 12) -> str:
+    """Return the allowed name that this is, whatever its case; raise an InputError without one."""
+    names = list(allowed)
+    same = [one for one in names if one.casefold() == name.casefold()]
+    if name in names or len(same) == 1:
+        return name if name in names else same[0]
+    raise unknown(kind, name, names, shown=shown)
 
 
 def one_of(kind: str, name: str, allowed: Sequence[str]) -> str:
@@ -132,7 +188,8 @@ def out_of_memory(error: BaseException) -> str | None:
         return None
     advice = "try fewer seeds at once, smaller networks or a smaller replay"
     if "CUDA" in str(error):
-        advice += ", or --replay-device cpu to keep the replay in the host's memory"
+        remedy = assigned(Option("replay_device"), "cpu")
+        advice += f", or {remedy} to keep the replay in the host's memory"
     return f"out of memory ({one_line(error, 120)}); {advice}"
 
 

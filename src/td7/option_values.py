@@ -9,45 +9,46 @@ from typing import Any
 import numpy as np
 
 from td7.configs import as_words, parse, parse_settings
-from td7.errors import InputError
+from td7.errors import InputError, Option
 from td7.types import Wrapper
 
 MOST_SEEDS = 1_000  # more are probably a typing error
 LARGEST_SEED = 2**63 - 1
 MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
+SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS = map(
+    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows")
+)
 
 
 # -- words → values ------------------------------------------------------------------------------
 
 
 def parse_seeds(value: Any) -> tuple[int, ...]:
-    """Return distinct seeds, at least 0, from 0-9 or 0,3,7, an int, or ints."""
+    """Return distinct seeds, at least 0, from 0-9, 0,3,7 or 0 3 7, an int, or ints."""
     if isinstance(value, str):
         seeds: list[int] = []
-        for part in value.split(","):
-            match = re.fullmatch(r"\s*([0-9]+)(?:\s*-\s*([0-9]+))?\s*", part)
+        for part in re.sub(r"\s*-\s*", "-", value.strip()).replace(",", " ").split():
+            match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
             if not match:
-                raise InputError(f"seeds takes 0-9 or 0,3,7, given {value!r}")
-            first, last = (
-                parse("seeds", digits, int) for digits in (match[1], match[2] or match[1])
-            )
+                raise InputError(f"{SEEDS} takes 0-9, 0,3,7 or 0 3 7, given {value!r}")
+            first, last = (parse(SEEDS, digits, int) for digits in (match[1], match[2] or match[1]))
             if last < first:
-                raise InputError(f"seeds {part.strip()} runs backwards")
+                raise InputError(f"{SEEDS} {part} runs backwards")
             end = min(last + 1, first + MOST_SEEDS + 1)  # one too many is enough for the check
             seeds.extend(range(first, end))
     else:
         items = [value] if isinstance(value, int) else value
         if not isinstance(items, Iterable):
-            raise InputError(f"seeds takes whole numbers, given {value!r}")
-        seeds = [parse("seeds", seed, int) for seed in islice(items, MOST_SEEDS + 1)]
+            raise InputError(f"{SEEDS} takes whole numbers, given {value!r}")
+        seeds = [parse(SEEDS, seed, int) for seed in islice(items, MOST_SEEDS + 1)]
     if not seeds:
-        raise InputError("seeds is empty: at least one is needed")
+        raise InputError(f"{SEEDS} is empty: at least one is needed")
     if len(seeds) > MOST_SEEDS:
         raise InputError(f"at most {MOST_SEEDS:,} seeds can be trained at once")
     if min(seeds) < 0:
-        raise InputError(f"seeds must be at least 0, given {min(seeds)}")
+        raise InputError(f"{SEEDS} must be at least 0, given {min(seeds)}")
     if max(seeds) > LARGEST_SEED:
-        raise InputError(f"seeds must be at most {LARGEST_SEED}, given {max(seeds)}")
+        raise InputError(f"{SEEDS} must be at most {LARGEST_SEED}, given {max(seeds)}")
     repeated = [seed for i, seed in enumerate(seeds) if seed in seeds[:i]]
     if repeated:
         raise InputError(f"seed {repeated[0]} is given twice")
@@ -60,14 +61,14 @@ def parse_env_kwargs(value: Any) -> dict[str, Any]:
         kwargs = {str(name): _json_value(str(name), v) for name, v in value.items()}
     else:
         kwargs = {}
-        for word in as_words("--env-kwargs", value):
+        for word in as_words(ENV_KWARGS, value):
             name, equals, text = word.partition("=")
             if not equals:
-                raise InputError(f"--env-kwargs takes name=value, given {word!r}")
+                raise InputError(f"{ENV_KWARGS} takes name=value, given {word!r}")
             kwargs[name] = _from_json(name, text)
     if "render_mode" in kwargs:
         raise InputError(
-            "env_kwargs: remove render_mode, as training draws nothing; "
+            f"{ENV_KWARGS}: remove render_mode, as training draws nothing; "
             "`td7 evaluate RUN --video FILE` records a video"
         )
     return kwargs
@@ -77,7 +78,7 @@ def parse_wrappers(value: Any) -> list[Wrapper]:
     """Return wrappers from words `module:Class` or `module:Class:JSON`, or from classes."""
     words = [value] if isinstance(value, str | type | Wrapper) else value
     if not isinstance(words, Iterable):
-        raise InputError(f"--wrapper takes MODULE:CLASS, given {value!r}")
+        raise InputError(f"{WRAPPER} takes MODULE:CLASS, given {value!r}")
     return [word if isinstance(word, Wrapper) else _parse_wrapper(word) for word in words]
 
 
@@ -85,13 +86,13 @@ def _parse_wrapper(word: Any) -> Wrapper:
     if isinstance(word, type):
         if word.__module__ == "__main__" or "<locals>" in word.__qualname__:
             raise InputError(
-                f"wrapper takes a class of a module, given {word.__qualname__}, which a program or "
-                "a function defines; let env be a function that returns the wrapped task"
+                f"{WRAPPER} takes a class of a module, given {word.__qualname__}, which a program "
+                "or a function defines; let env be a function that returns the wrapped task"
             )
         return Wrapper(f"{word.__module__}:{word.__qualname__}")
     match = re.fullmatch(r"([\w.]+:[\w.]+)(?::(.*))?", str(word), re.DOTALL)
     if not match:
-        raise InputError(f"--wrapper takes MODULE:CLASS or MODULE:CLASS:JSON, given {word!r}")
+        raise InputError(f"{WRAPPER} takes MODULE:CLASS or MODULE:CLASS:JSON, given {word!r}")
     name, text = match.groups()
     try:
         kwargs = json.loads(text or "{}")
@@ -99,10 +100,10 @@ def _parse_wrapper(word: Any) -> Wrapper:
         kwargs = None
     if not isinstance(kwargs, dict):
         raise InputError(
-            f"--wrapper {name} takes its arguments as a JSON object, such as "
+            f"{WRAPPER} {name} takes its arguments as a JSON object, such as "
             f'{name}:{{"scale": 0.1}}, given {text!r}'
         )
-    return Wrapper(name, {n: _json_value(n, v, f"wrapper {name}") for n, v in kwargs.items()})
+    return Wrapper(name, {n: _json_value(n, v, f"{WRAPPER} {name}") for n, v in kwargs.items()})
 
 
 def _from_json(name: str, text: str) -> Any:
@@ -112,11 +113,11 @@ def _from_json(name: str, text: str) -> Any:
     except ValueError:
         return text
     except RecursionError:
-        raise _too_deep("env_kwargs", name) from None
+        raise _too_deep(ENV_KWARGS, name) from None
     return _json_value(name, value)
 
 
-def _json_value(name: str, value: Any, option: str = "env_kwargs") -> Any:
+def _json_value(name: str, value: Any, option: str = ENV_KWARGS) -> Any:
     """Return `value` without NumPy types; raise if config.json cannot hold it."""
     builtin = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
@@ -149,7 +150,7 @@ def _read_settings(value: Any) -> dict[str, Any]:
 
 
 def _read_tasks(value: Any) -> tuple[str, ...]:
-    words = value.split(",") if isinstance(value, str) else as_words("--tasks", value)
+    words = value.split(",") if isinstance(value, str) else as_words(ENV, value)
     tasks = tuple(word for word in words if word)
     repeated = [task for i, task in enumerate(tasks) if task in tasks[:i]]
     if repeated:
@@ -157,15 +158,24 @@ def _read_tasks(value: Any) -> tuple[str, ...]:
     return tasks
 
 
-# Options whose values are more than one word or number.
+# Kinds of options whose values are more than one word or number: how values are read, ...
 READERS: dict[str, Callable[[Any], Any]] = {
     "env_kwargs": parse_env_kwargs,
     "wrapper": parse_wrappers,
     "seeds": parse_seeds,
     "set": _read_settings,
-    "rows": lambda value: tuple(dict.fromkeys(as_words("--rows", value))),
+    "rows": lambda value: tuple(dict.fromkeys(as_words(ROWS, value))),
     "tasks": _read_tasks,
 }
+
+# ... and which words of the command line are further values, and not the command's argument.
+IS_FURTHER_VALUE: dict[str, Callable[[str], bool]] = {
+    "env_kwargs": lambda word: "=" in word,
+    "seeds": lambda word: re.fullmatch(r"[\d,\s-]+", word) is not None,
+    "set": lambda word: "=" in word,
+    "tasks": lambda word: re.fullmatch(r".+(-v\d+|\.hdf5),?", word) is not None,
+}
+COMMA_SEPARATED = ("seeds", "tasks")  # further values are joined to one word
 
 
 # -- values → words ------------------------------------------------------------------------------
@@ -192,11 +202,12 @@ def one_word(value: Any) -> list[str]:
     return [to_word(value)]
 
 
-# The inverse of `READERS`.
+# ... and how they are written as words.
 WRITERS: dict[str, Callable[[Any], list[str]]] = {
     "env_kwargs": lambda kwargs: [f"{name}={_json_word(v)}" for name, v in kwargs.items()],
     "wrapper": lambda wrappers: list(map(str, wrappers)),
     "seeds": lambda seeds: [",".join(map(str, seeds))],
     "set": lambda settings: [f"{name}={to_word(value)}" for name, value in settings.items()],
     "rows": list,
+    "tasks": lambda tasks: [",".join(tasks)],
 }

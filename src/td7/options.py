@@ -6,14 +6,15 @@ Words of the command line become options in `options_from`, options become words
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from td7.configs import check_fields, parse, setting
-from td7.errors import InputError, one_of, unknown
-from td7.option_values import READERS, WRITERS, one_word
+from td7.errors import InputError, Option, assigned, one_of, unknown
+from td7.option_values import IS_FURTHER_VALUE, READERS, WRITERS, one_word
 from td7.types import Task
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -65,10 +66,10 @@ class TrainOptions:
         at_least=1,
         at_most=MOST_STEPS,
     )
-    seeds: Any = setting("0", "seeds to train side by side, e.g. 0-9 or 0,3,7", group="What")
+    seeds: Any = setting("0", "seeds to train side by side, e.g. 0-9 or 0 3 7", group="What")
     set: Any = setting(
         (),
-        "hyperparameters, e.g. batch_size=128; see `td7 train ALGORITHM --help`",
+        "hyperparameters, e.g. batch_size=128 discount=0.9; see `td7 train ALGORITHM --help`",
         group="What",
     )
     normalise_observations: bool = setting(
@@ -151,7 +152,7 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         _read_fields(self)
-        check_fields(self)
+        check_fields(self, Option)
 
     @property
     def task(self) -> Task:
@@ -181,10 +182,11 @@ class StudyOptions:
     rows: Any = setting(
         (), "rows to run, by label (default: all); see `td7 list studies NAME`", group="What"
     )
-    tasks: Any = setting(
+    env: Any = setting(
         "",
         "tasks, as A,B; offline, datasets by name or path (default: those of the paper)",
         group="What",
+        values="tasks",
     )
     env_kwargs: Any = _as_in_train("env_kwargs")
     wrapper: Any = _as_in_train("wrapper")
@@ -237,13 +239,15 @@ class StudyOptions:
 
     def __post_init__(self) -> None:
         _read_fields(self)
-        check_fields(self)
-        one_of("device", self.device, DEVICES)
+        check_fields(self, Option)
+        check_device(self.device)
         if one_of("backend", self.backend, BACKENDS) == "ray":
             return
         for f in fields(self):
             if f.metadata["group"] == "Ray" and getattr(self, f.name) != f.default:
-                raise InputError(f"{flag(f.name)} has no effect without --backend ray")
+                raise InputError(
+                    f"{Option(f.name)} has no effect without {assigned(Option('backend'), 'ray')}"
+                )
 
     @property
     def folder(self) -> Path:
@@ -253,6 +257,16 @@ class StudyOptions:
     def run_options(self) -> TrainOptions:
         """The options that every run has; a plan adds each run's row, task and steps."""
         return TrainOptions(**{name: getattr(self, name) for name in RUN_OPTIONS})
+
+
+def check_device(device: str) -> None:
+    """Raise unless it is a device; one of several GPUs is chosen in the environment."""
+    if number := re.fullmatch(r"cuda:?(\d+)", device):
+        raise InputError(
+            f"device {device}: a run takes the first GPU that it sees, device cuda; "
+            f"CUDA_VISIBLE_DEVICES={number[1]} in its environment makes that GPU {number[1]}"
+        )
+    one_of("device", device, DEVICES)
 
 
 # -- words → options -----------------------------------------------------------------------------
@@ -265,15 +279,20 @@ def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
     for name, value in values.items():
         if name not in kinds:
             raise unknown("option", name, kinds, shown=len(kinds))
-        parsed[name] = value if kinds[name] is Any else parse(name, value, kinds[name])
+        parsed[name] = value if kinds[name] is Any else parse(Option(name), value, kinds[name])
     return cls(**parsed)
 
 
 def _read_fields(options: Any) -> None:
     for f in fields(options):
-        if f.name in READERS:
-            value = READERS[f.name](getattr(options, f.name))
+        if (kind := kind_of_values(f)) in READERS:
+            value = READERS[kind](getattr(options, f.name))
             object.__setattr__(options, f.name, value)  # frozen, but not yet built
+
+
+def kind_of_values(field: "dataclasses.Field[Any]") -> str:
+    """Return the name of the field's values in the tables of `option_values`, if it has one."""
+    return field.metadata["values"] or field.name
 
 
 # -- options → words -----------------------------------------------------------------------------
@@ -294,9 +313,11 @@ def to_words(options: Any, names: Collection[str] | None = None) -> list[str]:
         if f.type is bool:
             words += [flag(f.name)] if value else []
             continue
-        values = WRITERS.get(f.name, one_word)(value)
+        values = WRITERS.get(kind_of_values(f), one_word)(value)
         if position == 0:  # the argument of the command itself
             words += values
+        elif len(values) > 1 and kind_of_values(f) not in IS_FURTHER_VALUE:
+            words += [word for one in values for word in (flag(f.name), one)]
         elif values and values[0].startswith("-"):  # argparse would take it for an option
             words += [f"{flag(f.name)}={values[0]}", *values[1:]]
         elif values:
@@ -306,7 +327,7 @@ def to_words(options: Any, names: Collection[str] | None = None) -> list[str]:
 
 def flag(name: str) -> str:
     """Return the command-line option of a field."""
-    return f"--{name.replace('_', '-')}"
+    return Option(name).flag
 
 
 # -- documentation -------------------------------------------------------------------------------

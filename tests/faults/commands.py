@@ -45,7 +45,7 @@ VALID: Mapping[str, Sequence[str]] = {
         *("dataset", "record", "--run", "run", "--kind", "expert", "--rows", "20"),
         *("--out", "new.hdf5"),
     ),
-    "bench": ("bench", "--seconds", "0.01", "--rows", "100", "--seeds", "1", "--out", "new"),
+    "bench": ("bench", "--seconds", "0.01", "--rows", "100", "--members", "1", "--out", "new"),
 }
 # Wrong wherever they stand for a value: not a number, a name or an existing file.
 JUNK = ("x", "²", "a b", "x\ny", "\x1b[31m", "\udcff", "%s%n", "{}", "../../..", "-1x", LONG)

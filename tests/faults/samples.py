@@ -28,7 +28,7 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "offline": {"set": {k: v for k, v in SMALL.items() if k != "random_steps"}},
 }
 STUDY_WORDS = (
-    *("study", "ablation-main", "--rows", "TD7", "--tasks", TASK, "--seeds", "2,5"),
+    *("study", "ablation-main", "--rows", "TD7", "--env", TASK, "--seeds", "2,5"),
     *("--steps", "40", "--evaluate-every", "20", "--evaluation-episodes", "2", "--quiet"),
     *("--set", *words(SMALL), "--out", "study"),
 )

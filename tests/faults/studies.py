@@ -14,7 +14,7 @@ from interrupted_runs import PROCESSES, ended, run_td7, wait_until
 from offline_runs import TINY
 
 STUDY = (
-    *("study", "design", "--tasks", "toys:Point-v0", "--rows", "TD3", "--seeds", "0-1"),
+    *("study", "design", "--env", "toys:Point-v0", "--rows", "TD3", "--seeds", "0-1"),
     *("--steps", "60", "--evaluate-every", "20", "--evaluation-episodes", "1"),
     *("--engine", "eager", "--set", *words({**TINY["td7"], "random_steps": 30})),
 )

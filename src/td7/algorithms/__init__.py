@@ -18,7 +18,7 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
 from td7.configs import setting
-from td7.errors import NOT_FAULTS, InputError, describe_error, unknown
+from td7.errors import NOT_FAULTS, InputError, describe_error, matched
 from td7.networks.description import Layer, Layout, Network, mlp
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import ParameterGroup, parameter_group, states
@@ -94,6 +94,11 @@ ALGORITHMS = {
 
 def algorithm(name: str) -> Algorithm:
     """Look an algorithm up; `module:name` first imports the module, which registers it."""
+    return ALGORITHMS[registered_name(name).rpartition(":")[2]]
+
+
+def registered_name(name: str) -> str:
+    """Return an algorithm's name, perhaps `module:name`, in the case in which it is registered."""
     module, colon, own_name = name.rpartition(":")
     if colon:
         try:
@@ -103,6 +108,7 @@ def algorithm(name: str) -> Algorithm:
         except BaseException as error:  # foreign code may raise anything, and even exit
             problem = f"module {module!r} cannot be imported: {describe_error(error)}"
             raise InputError(f"algorithm {name!r}: {problem}") from error
-    if own_name not in ALGORITHMS:
-        raise unknown("algorithm", own_name, ALGORITHMS)
-    return ALGORITHMS[own_name]
+    try:
+        return f"{module}{colon}{matched('algorithm', own_name, ALGORITHMS)}"
+    except InputError as error:
+        raise InputError(f"{error}, or MODULE:NAME for your own") from None

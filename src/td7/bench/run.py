@@ -18,7 +18,7 @@ from td7.bench.updates import PROCESSES, SAMPLING, Say
 from td7.bench.whole_runs import whole_run, whole_run_table
 from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
-from td7.errors import InputError, Stopped, one_of
+from td7.errors import InputError, Option, Stopped, assigned, one_of
 from td7.files import make_folder, write_json
 from td7.rollouts.registration import describe
 from td7.runs.record import versions
@@ -34,7 +34,7 @@ def measure(
     devices: Sequence[str],
     engines: Sequence[str],  # none: eager and the fast one
     *,
-    seeds: Sequence[int],
+    members: Sequence[int],  # numbers of seeds to train side by side
     rows: Sequence[int],
     seconds: float,
     steps: int,
@@ -53,11 +53,11 @@ def measure(
     specs = {task: describe(Task(task)) for task in tasks}  # bad names show before hours have gone
     _check_steps(steps, names)
     for device, spec in product(devices, specs.values()):
-        _check_memory(device, spec, max(seeds), max(rows))
+        _check_memory(device, spec, max(members), max(rows))
     make_folder(out)
     file = out / f"{'-'.join(devices)}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     data: dict[str, Any] = {"machine": machine(devices), "results": [], "end_to_end": []}
-    options: dict[str, Any] = {"seeds": seeds, "rows": rows, "seconds": seconds, "say": say}
+    options: dict[str, Any] = {"seeds": members, "rows": rows, "seconds": seconds, "say": say}
     for (task, spec), name in product(specs.items(), names):
         results = _measure_updates(name, spec, chosen, options)
         show(updates.table(results, f"updates, sizes of {task}"))
@@ -67,7 +67,7 @@ def measure(
         ]
         write_json(file, data)  # at once, since the command may be stopped
     runs = []
-    combinations = product(names, devices, tasks, seeds) if steps else ()
+    combinations = product(names, devices, tasks, members) if steps else ()
     for name, device, task, count in combinations:
         # By default only the fast engine: the other one takes hours.
         wanted = chosen[device] if engines else chosen[device][-1:]
@@ -95,7 +95,8 @@ def _check_steps(steps: int, names: Sequence[str]) -> None:
     for name in names:
         if steps and not algorithm(name).online:
             raise InputError(
-                f"steps={steps}: {name} learns from a dataset and takes no steps; allowed: 0"
+                f"{assigned(Option('steps'), steps)}: {name} learns from a dataset and takes no "
+                "steps; allowed: 0"
             )
 
 
@@ -106,8 +107,8 @@ def _check_memory(device: str, spec: TaskSpec, seeds: int, rows: int) -> None:
     free = device_bytes(device)
     if free is not None and needed > free:
         raise InputError(
-            f"rows={rows:,} of {seeds} seed(s) take {needed / 1e9:,.1f} GB of {device}, "
-            f"which has {free / 1e9:.1f} GB free"
+            f"{assigned(Option('rows'), f'{rows:,}')} of {seeds} seed(s) take "
+            f"{needed / 1e9:,.1f} GB of {device}, which has {free / 1e9:.1f} GB free"
         )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td7.cli.console import failed, new_console
-from td7.cli.parser import Parser
+from td7.cli.parser import Parser, with_default
 from td7.configs import parse_number
-from td7.errors import Stopped, say
+from td7.errors import Option, Stopped, say
 from td7.option_values import MOST_SEEDS
 from td7.options import MOST_STEPS
 
@@ -19,7 +19,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
     for name, default, text in (
         ("--algorithms", "td7", "as A,B; see `td7 list algorithms`"),
-        ("--seeds", "1,10", "numbers of seeds to train side by side"),
+        ("--members", "1,10", "numbers of seeds to train side by side"),
         (
             "--engines",
             "auto",
@@ -34,8 +34,9 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         ("--out", "results/bench", "folder for the JSON file with the results"),
     ):
         parser.add_argument(
-            name, metavar=name[2:].upper(), default=default, help=f"{text} (default: {default})"
+            name, metavar=name[2:].upper(), default=default, help=with_default(text, default)
         )
+    parser.refused = {"--seeds": "give numbers of seeds, as --members 1,10"}
 
 
 def run(options: Namespace) -> int:
@@ -47,10 +48,12 @@ def run(options: Namespace) -> int:
             options.env.split(","),
             options.device.split(","),
             () if options.engines == "auto" else options.engines.split(","),
-            seeds=_counts("seeds", options.seeds, at_most=MOST_SEEDS),
+            members=_counts("members", options.members, at_most=MOST_SEEDS),
             rows=_counts("rows", options.rows, at_most=MOST_STEPS),
-            seconds=parse_number("seconds", options.seconds, float, above=0, at_most=MOST_SECONDS),
-            steps=parse_number("steps", options.steps, int, at_least=0, at_most=MOST_STEPS),
+            seconds=parse_number(
+                Option("seconds"), options.seconds, float, above=0, at_most=MOST_SECONDS
+            ),
+            steps=parse_number(Option("steps"), options.steps, int, at_least=0, at_most=MOST_STEPS),
             out=Path(options.out),
             say=say,
             show=new_console().print,
@@ -62,4 +65,7 @@ def run(options: Namespace) -> int:
 
 
 def _counts(name: str, words: str, *, at_most: float) -> list[int]:
-    return [parse_number(name, word, int, at_least=1, at_most=at_most) for word in words.split(",")]
+    return [
+        parse_number(Option(name), word, int, at_least=1, at_most=at_most)
+        for word in words.split(",")
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from td7.cli.console import new_console
 from td7.cli.parser import Parser, add_trust
-from td7.errors import say, unknown
+from td7.errors import Option, say, unknown
 
 HELP = "show, download or record a dataset for offline learning"
 
@@ -126,14 +126,16 @@ def _record(options: Namespace) -> int:
     run = Path(options.run)
     task = RunRecord.read(run).task.name
     out = Path(options.out or f"{task}-{options.kind}.hdf5")
-    workers = parse_number("workers", options.workers, int, at_least=0, at_most=MOST_WORKERS)
+    workers = parse_number(
+        Option("workers"), options.workers, int, at_least=0, at_most=MOST_WORKERS
+    )
     with progress_bar(out.name, "rows") as report:
         record(
             run,
             options.kind,
-            parse("rows", options.rows, int),
+            parse(Option("rows"), options.rows, int),
             out,
-            seed=None if options.seed is None else parse("seed", options.seed, int),
+            seed=None if options.seed is None else parse(Option("seed"), options.seed, int),
             workers=workers,
             report=report,
             say=say,

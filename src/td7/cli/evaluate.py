@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td7.cli.console import new_console
-from td7.cli.parser import Parser, add_trust, add_values
-from td7.errors import say
+from td7.cli.parser import Parser, add_trust
+from td7.errors import Option, say
 
 HELP = "play trained policies and show their returns"
 
@@ -18,8 +18,13 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.add_argument(
         "--episodes", metavar="N", default="10", help="episodes per seed (default: 10)"
     )
-    add_values(
-        parser, "--env-kwargs", "keyword arguments of the task to replace, for robustness checks"
+    parser.takes("--env-kwargs", "env_kwargs")
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="keyword arguments of the task to replace, for robustness checks",
     )
     parser.add_argument(
         "--fresh-seeds",
@@ -43,8 +48,8 @@ def run(options: Namespace) -> int:
 
     episodes = evaluate(
         options.dir,
-        seed=None if options.seed is None else parse("seed", options.seed, int),
-        episodes=parse("episodes", options.episodes, int),
+        seed=None if options.seed is None else parse(Option("seed"), options.seed, int),
+        episodes=parse(Option("episodes"), options.episodes, int),
         env_kwargs=options.env_kwargs,
         fresh_seeds=options.fresh_seeds,
         video=options.video,

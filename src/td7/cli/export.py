@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from td7.cli.parser import Parser
-from td7.errors import say
+from td7.errors import Option, say
 
 HELP = "write a trained policy to a file for other programs, or to a folder to share"
 
@@ -32,6 +32,6 @@ def run(options: Namespace) -> int:
     from td7.configs import parse
     from td7.runs.export import export
 
-    seed = None if options.seed is None else parse("seed", options.seed, int)
+    seed = None if options.seed is None else parse(Option("seed"), options.seed, int)
     print(export(options.dir, options.out, seed=seed, format=options.format, say=say))
     return 0

@@ -19,7 +19,7 @@ from td7.cli import bench, dataset, evaluate, export, report, resume, study, tra
 from td7.cli import list as listing
 from td7.cli.console import failed, flushed, prepare_outputs
 from td7.cli.parser import Parser
-from td7.errors import InputError, RunError, UnknownTask, out_of_memory, unknown
+from td7.errors import InputError, RunError, UnknownTask, on_command_line, out_of_memory, unknown
 
 
 class Command(Protocol):
@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status(words: Sequence[str]) -> int:
     """Run one command; errors of the user and of the machine become one line."""
     try:
-        return _run(words)
+        with on_command_line():
+            return _run(words)
     except InputError as error:
         return failed(error, 2)
     except RunError as error:
@@ -172,7 +173,10 @@ def _run_command(command: Command, options: Namespace) -> int:
         _import_tasks(module)
     try:
         return command.run(options)
-    except UnknownTask as error:  # the run names the task, so the user cannot add a module to it
+    except UnknownTask as error:
+        if "trust" not in options:
+            raise
+        # The run names the task, so the user cannot add a module to it.
         error.remedy = "for your own task, use --import MODULE, which registers it"
         raise
 

@@ -4,7 +4,7 @@ import dataclasses
 from argparse import Namespace
 from collections.abc import Sequence
 
-from td7.cli.parser import Parser, add_from_options, add_trust, add_values
+from td7.cli.parser import Parser, add_from_options, add_trust
 from td7.cli.train import finish_training, hyperparameter_names
 from td7.options import TrainOptions, flag
 
@@ -24,11 +24,8 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.add_argument(
         "--dataset", metavar="DATASET", help="where the dataset is now, if it moved"
     )
-    add_values(
-        parser, "--set", "hyperparameters to check: if the run has other values, it is not resumed"
-    )
     add_trust(parser)
-    changeable = ("workers", "snapshot_every", "step_timeout", "quiet")
+    changeable = ("set", "workers", "snapshot_every", "step_timeout", "quiet")
     add_from_options(parser, TrainOptions, changeable, default="as before")
     names = {*(f.name for f in dataclasses.fields(TrainOptions)), *hyperparameter_names()}
     parser.refused = dict.fromkeys(set(map(flag, names)).difference(parser.option_names()), FIXED)

@@ -26,10 +26,11 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.add_argument(
         "--rows",
         metavar="LABEL",
-        nargs="+",
+        action="append",
         default=[],
         help=StudyOptions.__dataclass_fields__["rows"].metadata["doc"],
     )
+    parser.is_further["--rows"] = lambda word: word not in STUDIES
     parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     names = [f.name for f in dataclasses.fields(StudyOptions) if f.name not in ("name", "rows")]
     add_from_options(parser, StudyOptions, names)

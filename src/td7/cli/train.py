@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from td7.cli.console import failed, new_console
-from td7.cli.parser import Parser, add_from_options
+from td7.cli.parser import Parser, add_from_options, add_import
 from td7.errors import Stopped
 from td7.option_values import to_word
 
@@ -18,28 +18,25 @@ HELP = "train an algorithm on a task, all seeds side by side"
 
 
 def add_options(parser: Parser, words: Sequence[str]) -> None:
-    from td7.algorithms import ALGORITHMS
+    from td7.algorithms import ALGORITHMS, algorithm
     from td7.options import TrainOptions
 
-    selected = _selected_algorithm(words)  # an unknown one is an error even with --help
-    others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != selected)
-    parser.epilog = f"{hyperparameter_help(selected)}\n\nother algorithms: {others}"
     parser.add_argument(
-        "algorithm", metavar="ALGORITHM", nargs="?", default="", help="default: td7"
+        "algorithm",
+        metavar="ALGORITHM",
+        nargs="?",
+        default="",
+        help=f"{', '.join(ALGORITHMS)}, or MODULE:NAME for your own (default: td7)",
     )
     names = [f.name for f in dataclasses.fields(TrainOptions) if f.name != "algorithm"]
     add_from_options(parser, TrainOptions, names)
+    add_import(parser, "its id names none")
+    given = parser.arguments(words)
+    selected = algorithm(given[0]).name if given else "td7"  # even with --help
+    others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != selected)
+    parser.epilog = f"{hyperparameter_help(selected)}\n\nother algorithms: {others}"
     is_of_variant = any(word.startswith("--variant") for word in words)
     parser.hyperparameters = lambda: hyperparameter_names(() if is_of_variant else (selected,))
-
-
-def _selected_algorithm(words: Sequence[str]) -> str:
-    """Return the algorithm that the words after `train` name."""
-    from td7.algorithms import ALGORITHMS, algorithm
-
-    if words and not words[0].startswith("-"):
-        return algorithm(words[0]).name
-    return next((word for word in words if word in ALGORITHMS), "td7")
 
 
 def hyperparameter_names(algorithms: Sequence[str] = ()) -> set[str]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from td7.configs import parse_number
 from td7.datasets.hdf5 import write_hdf5
-from td7.errors import InputError, one_line, unknown
+from td7.errors import InputError, Option, one_line, unknown
 from td7.files import check_writable, working_folder_kept
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
@@ -64,7 +64,7 @@ def record(
     """Write a dataset of `rows` transitions, see KINDS; its attributes say where they come from."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    parse_number("rows", rows, int, at_least=2)
+    parse_number(Option("rows"), rows, int, at_least=2)
     if out.exists():
         raise InputError(f"{out} exists already")
     if not out.parent.is_dir():
@@ -264,7 +264,7 @@ def _replay(recorder: Recorder) -> tuple[Recording, list[int]]:
 
 
 def _medium_expert(recorder: Recorder) -> tuple[Recording, list[int]]:
-    rows = parse_number("rows", recorder.rows, int, at_least=4)  # two of either policy
+    rows = parse_number(Option("rows"), recorder.rows, int, at_least=4)  # two of either policy
     (medium, medium_step), (expert, expert_step) = recorder.medium(), recorder.expert()
     first_half = recorder.play(medium, rows // 2, FIRST_EPISODE)
     second_half = recorder.play(expert, rows - rows // 2, 2 * FIRST_EPISODE)

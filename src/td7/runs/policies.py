@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
 from td7.configs import parse, parse_number
-from td7.errors import InputError, one_line, one_of
+from td7.errors import InputError, Option, one_line, one_of
 from td7.files import check_no_links, typed
 from td7.networks.description import Layout, Network, from_json, to_json
 from td7.networks.numpy_actor import ACTIVATIONS, EXPLORERS, NORMS, Actor, flatten, unflatten
@@ -199,7 +199,7 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
         raise InputError(f"{file} is damaged: {_reason(error)}") from error
     if seed is None and len(seeds) > 1:
         raise InputError(f"{path} has several seeds: choose one of {', '.join(map(str, seeds))}")
-    seed = seeds[0] if seed is None else parse("seed", seed, int)
+    seed = seeds[0] if seed is None else parse(Option("seed"), seed, int)
     if seed not in seeds:
         raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
     file = weights_file(folder, seed)

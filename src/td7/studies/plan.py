@@ -42,8 +42,7 @@ def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedR
                 runs.append(PlannedRun(row.label, row.algorithm, task, folder, seeded))
     _check_hyperparameters(request.options.set, {run.algorithm for run in runs})
     for label in request.rows:
-        if label not in chosen.rows:
-            raise unknown(f"row of {chosen.name}", label, chosen.rows, shown=len(chosen.rows))
+        chosen.label(label)  # raises for one that the study does not have
     _check_folders(runs)
     return runs
 

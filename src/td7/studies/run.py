@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from td7.configs import parse_number
-from td7.errors import InputError
+from td7.errors import InputError, Option
 from td7.options import StudyOptions, document_options, options_from
 from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
@@ -16,6 +16,7 @@ from td7.studies.local import launch
 from td7.studies.plan import StudyStatus, missing_datasets, plan_runs, usual_rates
 from td7.studies.progress import StudyProgress
 from td7.studies.ray_cluster import Resources, launch_on_ray
+from td7.studies.rows import study as named
 from td7.training.hardware import choose_device
 from td7.training.resolve import run_config
 from td7.types import Task
@@ -73,7 +74,9 @@ document_options(study, StudyOptions, StudyStatus)
 
 def study_options(values: Mapping[str, Any]) -> StudyOptions:
     """Return options from Python values or from words."""
-    return options_from(StudyOptions, values)
+    options = options_from(StudyOptions, values)
+    chosen = named(options.name)
+    return replace(options, name=chosen.name, rows=[chosen.label(row) for row in options.rows])
 
 
 def make_plan(options: StudyOptions) -> Plan:
@@ -83,7 +86,7 @@ def make_plan(options: StudyOptions) -> Plan:
     request = StudyRequest(
         options.name,
         options.rows,
-        options.tasks,
+        options.env,
         options.steps,
         replace(options.run_options, device=device),
         options.seeds_each,
@@ -105,7 +108,9 @@ def _resources(options: StudyOptions, device: str) -> Resources:
     """Return what a run takes of a cluster's node."""
     usual = 1.0 if device == "cuda" else 0.0
     gpus = (
-        usual if options.gpus == "auto" else parse_number("gpus", options.gpus, float, at_least=0)
+        usual
+        if options.gpus == "auto"
+        else parse_number(Option("gpus"), options.gpus, float, otherwise="auto", at_least=0)
     )
     return Resources(options.cpus, gpus, RETRIES)
 

@@ -10,9 +10,9 @@ from td7.algorithms.config import LearnerConfig
 from td7.configs import parse_number
 from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
-from td7.errors import InputError, describe_error, one_of
+from td7.errors import InputError, Option, assigned, describe_error, one_of
 from td7.memory import free_bytes
-from td7.options import DEVICES
+from td7.options import DEVICES, check_device
 from td7.processes import Script, available_cores
 from td7.training.config import MOST_THREADS, RunConfig
 from td7.training.parts import build_learner
@@ -24,12 +24,13 @@ MOST_WORKERS = 1_000  # more is a typing error
 WORTH_COMPILING = 20_000
 # Likewise: ten processes start two minutes later and save 4 ms per update.
 WORTH_DIVIDING = 50_000
+PROCESSES = Option("processes")
 PROCESSES_PER_CORE = 5  # with ten seeds on two cores, one seed per process is the fastest
 PROCESS_BYTES = 450_000_000  # what a process takes in addition to its replay
 
 
 def choose_device(option: str) -> str:
-    one_of("device", option, DEVICES)
+    check_device(option)
     if option == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if option == "cuda" and not torch.cuda.is_available():
@@ -48,7 +49,9 @@ def choose_workers(option: str, device: str, seeds: int) -> int:
     if option == "auto":
         spare = max(1, len(available_cores()) - 1)
         return min(seeds + 5, spare) if device == "cuda" else 0
-    return parse_number("workers", option, int, at_least=0, at_most=MOST_WORKERS)
+    return parse_number(
+        Option("workers"), option, int, otherwise="auto", at_least=0, at_most=MOST_WORKERS
+    )
 
 
 def choose_processes(
@@ -56,7 +59,7 @@ def choose_processes(
 ) -> int:
     """`auto` is the fastest for a number of updates, counted over all seeds."""
     if option != "auto":
-        processes = parse_number("processes", option, int, at_least=1)
+        processes = parse_number(PROCESSES, option, int, otherwise="auto", at_least=1)
         _check_processes(processes, device, seeds, workers)
         return processes
     if device == "cuda" or workers or updates < WORTH_DIVIDING or current_process().daemon:
@@ -71,19 +74,22 @@ def choose_processes(
 
 def _check_processes(processes: int, device: str, seeds: int, workers: int) -> None:
     if processes > seeds:
-        raise InputError(f"processes={processes} for {seeds} seed(s): at most one per seed")
+        raise InputError(
+            f"{assigned(PROCESSES, processes)} for {seeds} seed(s): at most one per seed"
+        )
     if processes == 1:
         return
     if device == "cuda":
         raise InputError("processes are for a cpu; a GPU trains all seeds in one; allowed: 1")
     if current_process().daemon:
         raise InputError(
-            f"processes={processes}: this is a daemonic process of Python's multiprocessing, "
-            "which may not start any; allowed: 1"
+            f"{assigned(PROCESSES, processes)}: this is a daemonic process of Python's "
+            "multiprocessing, which may not start any; allowed: 1"
         )
     if workers:
         raise InputError(
-            f"processes={processes} play their own episodes and take no workers={workers}"
+            f"{assigned(PROCESSES, processes)} play their own episodes and take no "
+            f"{assigned(Option('workers'), workers)}"
         )
 
 
@@ -116,7 +122,9 @@ def choose_threads(option: str, hyperparameters: LearnerConfig, processes: int) 
 
 
 def _parse_threads(option: str) -> int:
-    return parse_number("threads", option, int, at_least=1, at_most=MOST_THREADS)
+    return parse_number(
+        Option("threads"), option, int, otherwise="auto", at_least=1, at_most=MOST_THREADS
+    )
 
 
 def choose_engine(option: str, device: str, updates: int) -> str:
@@ -146,14 +154,15 @@ def check_memory(config: RunConfig, spec: TaskSpec) -> None:
         free = device_bytes(device)
         if free is None or needed <= free:
             continue
-        fits = f"--set replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
+        most = f"replay_capacity={int(0.95 * rows * free / needed):.1e}"
+        fits = f"{assigned(Option('set'), most)} or less"
         allowed = ["a smaller dataset" if config.dataset else fits]
         if seeds > 1:
             allowed.append("fewer seeds at once")
         if config.processes > 1:
-            allowed.append("--processes 1")
+            allowed.append(assigned(PROCESSES, 1))
         if config.replay_device != "cpu":
-            allowed.append("--replay-device cpu")
+            allowed.append(assigned(Option("replay_device"), "cpu"))
         processes = f" in {config.processes} processes" if config.processes > 1 else ""
         raise InputError(
             f"the replay of {seeds} seed(s){processes} takes {needed / 1e9:.1f} GB of {device} "

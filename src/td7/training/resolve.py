@@ -6,13 +6,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from td7.algorithms import ALGORITHMS, Algorithm, algorithm
+from td7.algorithms import ALGORITHMS, Algorithm, algorithm, registered_name
 from td7.algorithms.config import ONLINE_GROUPS, LearnerConfig, OnlineConfig
 from td7.configs import build_config, parse_field, parse_settings
 from td7.datasets.dataset import Dataset, task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
 from td7.datasets.read import read
-from td7.errors import InputError
+from td7.errors import InputError, Option, assigned
 from td7.option_values import parse_seeds
 from td7.options import TrainOptions, options_from
 from td7.rollouts.callables import register_callable
@@ -20,7 +20,7 @@ from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
 from td7.runs.record import DatasetRecord, RunRecord, config_error
 from td7.runs.trust import foreign_module, text_argument
-from td7.studies.rows import study, variant
+from td7.studies.rows import study, variant, variant_name
 from td7.training.config import RunConfig, precision_settings
 from td7.training.hardware import (
     choose_device,
@@ -31,6 +31,8 @@ from td7.training.hardware import (
     choose_workers,
 )
 from td7.types import Task, TaskSpec
+
+DATASET = Option("dataset")
 
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
@@ -71,7 +73,7 @@ def read_dataset(source: str, task: Task) -> Dataset:
     else:
         dataset = read(source)
         if not dataset.task_id:
-            raise InputError(f"{source} does not name its task: give --env")
+            raise InputError(f"{source} does not name its task: give {Option('env')}")
         _check_task_of(dataset)
         spec = describe(_task(task, dataset))
     for name in ("state_dim", "action_dim"):
@@ -93,17 +95,19 @@ def _check_task_of(dataset: Dataset) -> None:
     """Raise if a file would have a module imported, or a task read what it names."""
     id, named = dataset.task_id, f"{dataset.source} names the task {dataset.task_id!r}"
     if foreign_module(id):
-        raise InputError(f"{named}; its module is imported only if you give --env {id}")
+        raise InputError(
+            f"{named}; its module is imported only if you give {assigned(Option('env'), id)}"
+        )
     wrappers = (wrapper.name for wrapper in dataset.task_wrappers)
     if module := foreign_module(*wrappers):
         raise InputError(
             f"{named} with a wrapper of the module {module!r}, which is imported only if you give "
-            f"--env {id} --wrapper …"
+            f"{assigned(Option('env'), id)} {assigned(Option('wrapper'), '…')}"
         )
     if argument := text_argument(dataset.task):
         raise InputError(
-            f"{named} with the text {argument}, which is used only if you give it: --env {id} "
-            "--env-kwargs …"
+            f"{named} with the text {argument}, which is used only if you give it: "
+            f"{assigned(Option('env'), id)} {assigned(Option('env_kwargs'), '…')}"
         )
 
 
@@ -136,12 +140,14 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
     selection = _select(options)
     if options.keep_policies % options.evaluate_every:
         raise InputError(
-            f"keep-policies={options.keep_policies} must be a multiple of "
-            f"evaluate-every={options.evaluate_every}"
+            f"{assigned(Option('keep_policies'), options.keep_policies)} must be a multiple of "
+            f"{assigned(Option('evaluate_every'), options.evaluate_every)}"
         )
     task = _task(options.task, dataset)
     if not task.id:
-        raise InputError("--env is missing: the Gymnasium id of a task, such as HalfCheetah-v4")
+        raise InputError(
+            f"{Option('env')} is missing: the Gymnasium id of a task, such as HalfCheetah-v4"
+        )
     hyperparameters = _hyperparameters(options, selection, task, dataset)
     device = choose_device(options.device)
     seeds = parse_seeds(options.seeds)
@@ -157,7 +163,7 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
     )
     return RunConfig(
         algorithm=selection.algorithm,
-        variant=options.variant,
+        variant=selection.variant,
         task=task,
         seeds=seeds,
         steps=options.steps,
@@ -178,7 +184,8 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
 
 
 class _Selection(NamedTuple):
-    algorithm: str  # as the user names it, perhaps MODULE:NAME
+    algorithm: str  # perhaps MODULE:NAME
+    variant: str
     settings: Mapping[str, Any]  # hyperparameters that are not the algorithm's defaults
     is_offline_row: bool  # a row of a study of datasets
 
@@ -187,9 +194,10 @@ def _select(options: TrainOptions) -> _Selection:
     """The algorithm and its settings, from the variant's row if the options name one."""
     settings = settings_of(options.set)
     if not options.variant:
-        return _Selection(options.algorithm or "td7", settings, is_offline_row=False)
+        name = registered_name(options.algorithm or "td7")
+        return _Selection(name, "", settings, is_offline_row=False)
     row = variant(options.variant)
-    if options.algorithm not in ("", row.algorithm):
+    if options.algorithm and registered_name(options.algorithm) != row.algorithm:
         raise InputError(
             f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
         )
@@ -198,7 +206,8 @@ def _select(options: TrainOptions) -> _Selection:
         if parse_field(config, field, settings[field]) != row.settings[field]:
             raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
     has_datasets = bool(study(options.variant.partition("/")[0]).datasets)
-    return _Selection(row.algorithm, {**settings, **row.settings}, is_offline_row=has_datasets)
+    name = variant_name(options.variant)
+    return _Selection(row.algorithm, name, {**settings, **row.settings}, has_datasets)
 
 
 def _hyperparameters(
@@ -208,7 +217,7 @@ def _hyperparameters(
     if dataset:
         settings = _offline_settings(chosen, settings)
     elif not chosen.online or selection.is_offline_row:
-        raise InputError(f"{options.variant or chosen.name} learns from a dataset: give --dataset")
+        raise InputError(f"{options.variant or chosen.name} learns from a dataset: give {DATASET}")
     return build_config(chosen.config, settings).for_task(task)
 
 
@@ -234,7 +243,7 @@ def _offline_settings(chosen: Algorithm, settings: Mapping[str, Any]) -> dict[st
         if name in settings and field.metadata["group"] in ONLINE_GROUPS:
             value = settings[name]
             if parse_field(chosen.config, name, value) != getattr(defaults, name):
-                raise InputError(f"{name}={value} has no effect with --dataset")
+                raise InputError(f"{name}={value} has no effect with {DATASET}")
     return {**chosen.offline, **settings}
 
 

@@ -13,7 +13,7 @@ import torch
 
 from td7.configs import build_config, parse
 from td7.engine.replay import required_bytes
-from td7.errors import InputError, RunError
+from td7.errors import InputError, Option, RunError, assigned
 from td7.files import working_folder_kept
 from td7.options import TrainOptions
 from td7.rollouts.registration import describe
@@ -125,15 +125,15 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     is_vouched = check_names(record, record.task, algorithm=record.algorithm, trust=changes.trust)
     config = recorded_config(record)
     if changes.dataset and not config.dataset:
-        raise InputError(f"{path} collects its own data: --dataset has no effect")
+        raise InputError(f"{path} collects its own data: {Option('dataset')} has no effect")
     options = _resumed_options(record.data, changes)
     dataset = None
     if config.dataset:
         source = changes.dataset or config.dataset.source
         if not (changes.dataset or is_vouched):
             raise InputError(
-                f"{path} is not signed with your key and reads a dataset: add --dataset {source} "
-                "if you trust it"
+                f"{path} is not signed with your key and reads a dataset: add "
+                f"{assigned(Option('dataset'), source)} if you trust it"
             )
         dataset = read_dataset(source, config.task)
         now = dataset_record(dataset)
@@ -143,7 +143,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     _check_settings(config, changes.set)
     if changes.steps is not None:
-        steps = parse("steps", changes.steps, int)
+        steps = parse(Option("steps"), changes.steps, int)
         check_same({"steps": steps}, {"steps": config.steps})
         config = replace(config, steps=steps)
     if _is_finished_for_good(path, config):
@@ -319,7 +319,7 @@ def _is_finished_for_good(path: Path, config: RunConfig) -> bool:
     if config.steps > finished:
         raise InputError(
             f"{path} has no snapshot to continue from; it is finished, with {finished:,} "
-            f"{config.step_unit}; to train for longer, start a run with another --out"
+            f"{config.step_unit}; to train for longer, start a run with another {Option('out')}"
         )
     return True
 
@@ -347,13 +347,13 @@ def _announce(setup: RunSetup, resumption: str = "") -> None:
         )
     if setup.snapshot_every == 0 and config.steps > LONG_RUN:
         progress.warn(
-            "with --snapshot-every 0, a power cut or `kill -9` loses all training since the run "
-            "began or was last resumed"
+            f"with {assigned(Option('snapshot_every'), 0)}, a power cut or `kill -9` loses all "
+            "training since the run began or was last resumed"
         )
     if after := config.steps % config.evaluate_every:
         progress.say(
             f"the last evaluation is at {config.steps - after:,} {config.step_unit}, because "
-            f"--evaluate-every is {config.evaluate_every:,}"
+            f"{Option('evaluate_every')} is {config.evaluate_every:,}"
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from td7.errors import matched
 from td7.types import PAPER_TASKS
 
 
@@ -37,6 +38,10 @@ class Study:
     def step_unit(self) -> str:
         """The unit of `steps`."""
         return "updates" if self.datasets else "steps"
+
+    def label(self, name: str) -> str:
+        """Return the label of the row by this name, whatever its case."""
+        return matched(f"row of {self.name}", name, self.rows, shown=len(self.rows))
 
     def names(self) -> list[str]:
         """Return the names of the variants, STUDY/LABEL."""
