@@ -196,7 +196,7 @@ def test_a_replay_that_does_not_fit_is_refused(
     words = ("train", "--env", "toys:Point-v0", "--steps", "1e9", "--set", "replay_capacity=1000")
     message = failing_command(*words, "--seeds", "0,1")
     assert "takes 0.0 GB of cpu (1,000 rows each), which has 0.0 GB free" in message
-    assert "allowed: --set replay_capacity=6.6e+02 or less, fewer seeds at once" in message
+    assert "allowed: replay_capacity=6.6e+02 or less, fewer seeds at once" in message
     assert all_files(working_folder) == {}
 
 

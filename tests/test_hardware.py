@@ -168,7 +168,7 @@ def test_processes_that_do_not_fit_are_refused_or_become_one(
     monkeypatch.setattr("td7.training.hardware.device_bytes", lambda _: free)
     values = {"env": task, "seeds": "0-3", "steps": 50_000, "device": "cpu"}
     options = train_options({**values, "processes": 4})
-    with pytest.raises(InputError, match=r"in 4 processes takes 1.8 GB .* --processes 1$"):
+    with pytest.raises(InputError, match=r"in 4 processes takes 1.8 GB .* processes=1$"):
         check_memory(run_config(options), describe(Task(task)))
     options = train_options(values)
     config = replace(run_config(options), processes=4, threads=1)
@@ -180,7 +180,7 @@ def test_processes_that_do_not_fit_are_refused_or_become_one(
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({"seeds": "0-1", "device": "cuda"}, "fewer seeds at once, --replay-device cpu"),
+        ({"seeds": "0-1", "device": "cuda"}, "fewer seeds at once, replay_device=cpu"),
         ({"seeds": "0-1", "device": "cuda", "replay_device": "cpu"}, "fewer seeds at once"),
         ({"seeds": "0-1", "device": "cpu"}, "fewer seeds at once"),
         ({"seeds": "0", "device": "cpu"}, "or less"),
@@ -194,7 +194,7 @@ def test_a_replay_that_does_not_fit_is_refused_with_advice(
     config = run_config(train_options({"env": "HalfCheetah-v4", **changes}))
     with pytest.raises(InputError) as refused:
         check_memory(config, describe(Task("HalfCheetah-v4")))
-    assert "allowed: --set replay_capacity=" in str(refused.value)
+    assert "allowed: replay_capacity=" in str(refused.value)
     assert str(refused.value).endswith(advice)
 
 

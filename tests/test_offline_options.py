@@ -69,7 +69,7 @@ WITHOUT_EFFECT = "has no effect with --dataset"
         ),
         (
             ["td7", "--dataset", "DATA", "--keep-policies", "30", "--evaluate-every", "20"],
-            "keep-policies=30 must be a multiple of evaluate-every=20",
+            "--keep-policies 30 must be a multiple of --evaluate-every 20",
         ),
         (
             ["cql", "--dataset", "DATA", "--env", "toys:Count-v0"],

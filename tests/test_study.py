@@ -233,7 +233,7 @@ def test_runs_do_not_outlive_a_killed_study(tmp_path: Path) -> None:
         (("--seeds", "0-2"), "holds a run with seeds=[0, 1], but this study needs [0, 1, 2]"),
         (("--set", "batch_size=9"), "--set names batch_size twice"),
         (("--evaluate-every", "7"), "a run with evaluate_every=20, but this study needs 7"),
-        (("--at-once", "0"), "at_once=0 must be at least 1"),
+        (("--at-once", "0"), "--at-once 0 must be at least 1"),
         (("--rows", "zs'a"), 'unknown row of design "zs\'a"; did you mean "zs\'a\'"?'),
     ],
 )
@@ -331,7 +331,7 @@ def test_importing_a_users_script_starts_no_study(monkeypatch: pytest.MonkeyPatc
 def test_python_and_the_command_line_run_the_same_study(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options: dict[str, Any] = {"tasks": ["toys:Point-v0"], "seeds": range(2), "steps": 60}
+    options: dict[str, Any] = {"env": ["toys:Point-v0"], "seeds": range(2), "steps": 60}
     options |= {"evaluate_every": 20, "evaluation_episodes": 1, "engine": "eager", "set": TINY}
     status = td7.study("design", rows=["TD3", "zs'a'"], out=finished, quiet=True, **options)
     assert [run.folder for run in status.done] == folders(finished)
@@ -339,7 +339,7 @@ def test_python_and_the_command_line_run_the_same_study(
     assert capsys.readouterr().err == ""
     for bad, message in (
         ({"name": "desing"}, "unknown study 'desing'; did you mean 'design'?"),
-        ({"name": "design", "task": "Hopper-v4"}, "unknown option 'task'; did you mean 'tasks'?"),
+        ({"name": "design", "task": "Hopper-v4"}, "unknown option 'task'; did you mean 'env'?"),
         ({"name": "design", "seeds": []}, "seeds is empty"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):

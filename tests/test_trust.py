@@ -138,7 +138,7 @@ def test_a_strangers_run_does_not_choose_the_dataset_to_read(
     secret = tmp_path / "secret.hdf5"
     fields = {"rows": 1, "sha256": "", "self_collected": False, "source": str(secret)}
     change(run_copy / "config.json", lambda data: data.update(dataset=fields))
-    with pytest.raises(InputError, match=f"reads a dataset: add --dataset {secret}"):
+    with pytest.raises(InputError, match=f"reads a dataset: add dataset={secret}"):
         td7.resume(run_copy)
     with pytest.raises(InputError, match="neither a file nor a local Minari dataset"):
         td7.resume(run_copy, dataset=str(secret))

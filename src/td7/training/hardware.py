@@ -154,8 +154,7 @@ def check_memory(config: RunConfig, spec: TaskSpec) -> None:
         free = device_bytes(device)
         if free is None or needed <= free:
             continue
-        most = f"replay_capacity={int(0.95 * rows * free / needed):.1e}"
-        fits = f"{assigned(Option('set'), most)} or less"
+        fits = f"replay_capacity={int(0.95 * rows * free / needed):.1e} or less"
         allowed = ["a smaller dataset" if config.dataset else fits]
         if seeds > 1:
             allowed.append("fewer seeds at once")
