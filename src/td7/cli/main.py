@@ -54,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # they spin indefinitely: updates then take forty times as long; with this, a tenth of that.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     prepare_outputs()
-    return flushed(_status(sys.argv[1:] if argv is None else list(argv)))
+    with on_command_line():
+        return flushed(_status(sys.argv[1:] if argv is None else list(argv)))
 
 
 def _status(words: Sequence[str]) -> int:
     """Run one command; errors of the user and of the machine become one line."""
     try:
-        with on_command_line():
-            return _run(words)
+        return _run(words)
     except InputError as error:
         return failed(error, 2)
     except RunError as error:
