@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import Env
-from gymnasium.spaces import Box, Dict, Discrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, Space, Tuple
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dataset_files import ACTIONS, STATES, Edit, refused, with_value
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("minari_root")
 
 FORMATS = ("hdf5", "arrow", "parquet")
 FREE = Box(-np.inf, np.inf, (STATES,), np.float64)
+PIXELS = Box(0, 255, (2, 3), np.uint8)
 UNIT = Box(-1, 1, (ACTIONS,), np.float32)
 
 
@@ -145,14 +146,32 @@ def test_minari_actions_outside_their_bounds(data_format: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "spaces", "values"),
     [
-        ("observation", {"states": Dict({"x": FREE})}, {"x": EPISODES[0]["observations"]}),
-        ("observation", {"states": Box(-9, 9, (1, 3))}, EPISODES[0]["observations"][:, None]),
+        ("observation", {"states": Dict({"x": Discrete(3)})}, {"x": np.array([0, 1, 2, 0, 0])}),
+        ("observation", {"states": PIXELS}, np.zeros((5, 2, 3), np.uint8)),
         ("action", {"actions": Discrete(3)}, np.array([0, 1, 2, 0])),
+        ("action", {"actions": Box(-1, 1, (1, 2))}, EPISODES[0]["actions"][:, None]),
     ],
 )
-def test_minari_spaces_that_are_no_flat_box(kind: str, spaces: Any, values: Any) -> None:
+def test_minari_spaces_that_are_refused(kind: str, spaces: Any, values: Any) -> None:
     save_minari("some-v0", [{**EPISODES[0], f"{kind}s": values}], **spaces)
-    refused("some-v0", f"the {kind} space", "flat Box")
+    word = "pixels" if spaces.get("states") is PIXELS else f"the {kind} space is a "
+    refused("some-v0", word)
+
+
+def test_minari_states_of_several_boxes(data_format: str) -> None:
+    """Entries of a Dict in the order of their names, each row by row; nested ones alike."""
+    episodes = []
+    for episode in EPISODES:
+        states = episode["observations"]
+        nested = {"z": states[:, :1], "a": (states[:, 1], states[:, 2:])}
+        episodes.append({**episode, "observations": nested})
+    boxes = [Box(-9, 9, shape, np.float64) for shape in [(), (1,)]]
+    space = Dict({"z": boxes[1], "a": Tuple(boxes)})
+    save_minari("flat-v0", EPISODES, data_format=data_format)
+    save_minari("some-v0", episodes, states=space, data_format=data_format)
+    flat, dataset = read("flat-v0"), read("some-v0")
+    assert_array_equal(dataset.rows, flat.rows[:, [1, 2, 0, 3, 4, 6, 7, 5, 8, 9]])
+    assert dataset.layout == flat.layout
 
 
 def test_minari_actions_without_bounds() -> None:

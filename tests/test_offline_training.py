@@ -239,7 +239,7 @@ def test_the_bounds_of_the_task_count_whatever_a_file_states(
 
 def test_env_kwargs_are_known_without_the_name_of_the_task(tmp_path: Path, data: Path) -> None:
     run = train("iql", tmp_path / "run", data, steps=20, env_kwargs={"at": 5})
-    assert run.config["task"] == {"id": POINT, "kwargs": {"at": 5}}
+    assert run.config["task"] == {"id": POINT, "kwargs": {"at": 5}, "seed_bits": 63}
     with pytest.raises(InputError, match="unexpected keyword argument 'wings'"):
         train("iql", tmp_path / "other", data, env_kwargs={"wings": 2})
     assert not (tmp_path / "other").exists()
@@ -250,10 +250,10 @@ def test_a_task_has_the_arguments_it_had_for_the_data(
 ) -> None:
     path = save(tmp_path / "own.hdf5", fields, **BOUNDS, task_kwargs='{"at": 5}')
     run = train("iql", tmp_path / "run", path, steps=20)
-    assert run.config["task"] == {"id": POINT, "kwargs": {"at": 5}}
+    assert run.config["task"] == {"id": POINT, "kwargs": {"at": 5}, "seed_bits": 63}
     assert capfd.readouterr().err == ""
     run = train("iql", tmp_path / "other", path, steps=20, env=POINT)
-    assert run.config["task"] == {"id": POINT, "kwargs": {}}
+    assert run.config["task"] == {"id": POINT, "kwargs": {}, "seed_bits": 63}
     warning = f"its data are of {POINT} with at=5, but it is evaluated on {POINT}"
     assert capfd.readouterr().err == f"own ({POINT}): {warning}\n"  # even in a quiet run
 

@@ -22,7 +22,7 @@ def test_the_fields_have_types(tmp_path: Path) -> None:
     write_config(tmp_path, seeds=[3, 1], task=task, hyperparameters=settings, command="td7 train")
     record = RunRecord.read(tmp_path)
     assert (record.folder, record.algorithm, record.variant) == (tmp_path, "td7", "")
-    assert (record.task, record.seeds) == (Task("toys:Point-v0", {"at": 5}), (3, 1))
+    assert (record.task, record.seeds) == (Task("toys:Point-v0", {"at": 5}, seed_bits=63), (3, 1))
     assert (record.steps, record.evaluate_every, record.evaluation_episodes) == (1_000, 500, 2)
     assert (record.hyperparameters, record.dataset) == (settings, None)
     assert record.data == json.loads((tmp_path / "config.json").read_text())
@@ -71,6 +71,11 @@ def test_a_missing_field_is_named(name: str, tmp_path: Path) -> None:
         ("task", {"id": 5, "kwargs": {}}, "task id must be a string, given 5"),
         ("task", {"id": "Ant-v4"}, "it has no 'kwargs'"),
         ("task", {"id": "Ant-v4", "kwargs": []}, "kwargs must be an object, given []"),
+        (
+            "task",
+            {"id": "Ant-v4", "kwargs": {}, "seed_bits": 64},
+            "seed_bits=64 must be at most 63",
+        ),
         ("seeds", 5, "seeds must be a list, given 5"),
         ("seeds", [], "seeds is empty: at least one is needed"),
         ("seeds", [0.5], "seeds takes a whole number, given 0.5"),

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Tuple
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -208,3 +209,62 @@ class Wanderer(Drawn):
 
 
 gymnasium.register("Wanderer-v0", entry_point="toys:Wanderer", max_episode_steps=20)
+
+
+class Legacy(Drawn):
+    """The point, whose reset takes seeds of so many bits, like those of tasks with old generators.
+
+    A file `log` gets a line per reset: the seed.
+    """
+
+    def __init__(self, bits: int = 32, log: str = "", render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+        self._most = 2**bits - 1
+        self._log = log
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        if seed is None or seed > self._most:
+            raise ValueError(f"Seed must be between 0 and {self._most}")
+        if self._log:
+            with Path(self._log).open("a") as file:
+                file.write(f"{seed}\n")
+        return super().reset(seed=seed, options=options)
+
+
+gymnasium.register("Legacy-v0", entry_point="toys:Legacy", max_episode_steps=20)
+
+
+class Sensors(gymnasium.Env[dict[str, Any], Array]):
+    """The point, which observes its velocity and, nested, its place, a number without a shape."""
+
+    observation_space = Dict(
+        OrderedDict(
+            velocity=Box(-np.inf, np.inf, (1,), np.float64),
+            place=Tuple([Dict(x=Box(-np.inf, np.inf, (), np.float64))]),
+        )
+    )
+    action_space = Point.action_space
+
+    def __init__(self, without: str = "") -> None:
+        self._point = Point()
+        self._without = without  # an entry that is missing
+
+    def _split(self, state: Array) -> dict[str, Any]:
+        observation = {"velocity": state[1:], "place": ({"x": state[0]},)}
+        observation.pop(self._without, None)
+        return observation
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        state, info = self._point.reset(seed=seed, options=options)
+        return self._split(state), info
+
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        state, reward, terminated, truncated, info = self._point.step(action)
+        return self._split(state), reward, terminated, truncated, info
+
+
+gymnasium.register("Sensors-v0", entry_point="toys:Sensors", max_episode_steps=20)

@@ -26,6 +26,14 @@ def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(_sequence(seed, stream, *index)))
 
 
+SEED_BITS = (63, 32, 31)  # what tasks may take; many with legacy seeding refuse the first
+
+
+def reset_seed(seed: int, bits: int) -> int:
+    """Return the first `bits` bits of a 63-bit seed, for a task that takes no more."""
+    return seed >> (SEED_BITS[0] - bits)
+
+
 def derived_seed(seed: int, stream: Stream, *index: int) -> int:
     """Return a 63-bit seed for an environment, or for a generator of PyTorch's."""
     return int(_sequence(seed, stream, *index).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -25,6 +25,10 @@ def without_version(id: str) -> str:
     return re.sub(r"-v\d+$", "", id)
 
 
+# The packages whose import registers the tasks of a namespace, such as dm_control/walker-walk-v0.
+NAMESPACES = {"dm_control": "shimmy"}
+
+
 @dataclass(frozen=True)
 class Wrapper:
     """A subclass of gymnasium.Wrapper, as `module:Class`, and keyword arguments for it."""
@@ -46,6 +50,12 @@ class Task:
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: tuple[Wrapper, ...] = ()  # the first is the innermost
+    seed_bits: int | None = None  # of reset seeds; None: `describe` has yet to find it out
+
+    @property
+    def module(self) -> str:
+        """The module whose import registers the task, or "" if its id names none."""
+        return self.id.rpartition(":")[0] or NAMESPACES.get(self.id.partition("/")[0], "")
 
     @property
     def is_callable(self) -> bool:
@@ -64,16 +74,29 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """A Box within a Dict or Tuple observation: the keys and positions that lead to it."""
+
+    path: tuple[str | int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """What a learner needs to know about a task. States are flat; actions lie in [-1, 1]."""
 
     task: Task
-    state_shape: tuple[int, ...]  # of the task's own observations
+    state_shape: tuple[int, ...]  # of the task's own observations; [n] of a Dict or a Tuple
     action_shape: tuple[int, ...]
     action_low: tuple[float, ...]  # the task's own bounds, one number per dimension
     action_high: tuple[float, ...]
     time_limit: int | None  # environment steps per episode, if the task has a limit
     action_dtype: str = "float32"  # of the task's own actions; for integers they are rounded
+    entries: tuple[Entry, ...] = ()  # of a Dict or Tuple observation, in the order of the state
 
     @property
     def state_dim(self) -> int:

@@ -1,7 +1,9 @@
 """Minari's datasets, read as replay rows."""
 
 import json
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from td7.datasets.dataset import Dataset
 from td7.errors import InputError
 from td7.files import check_no_links
 from td7.rollouts.environment import ActionMap
-from td7.types import Float32, RowLayout
+from td7.rollouts.observations import ALLOWED, boxes, flatten
+from td7.types import Entry, Float32, RowLayout
 
 
 def minari_root() -> Path:
@@ -46,11 +49,12 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
     except ImportError as error:
         hint = "pip install 'td7[minari]'"
         raise InputError(f"{where}: Minari's datasets need the extra `minari`: {hint}") from error
-    states, actions = data.observation_space, data.action_space
-    layout = RowLayout(*states.shape, *actions.shape)
+    actions = data.action_space
+    entries = [entry for entry, _ in boxes(data.observation_space, where)]
+    layout = RowLayout(sum(entry.size for entry in entries), *actions.shape)
     stated_bounds = ActionMap(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
     bounds = action_bounds(where, bounds, stated_bounds, layout)
-    rows, returns, lengths = _read_episodes(where, data, layout)
+    rows, returns, lengths = _read_episodes(where, data, layout, entries)
     action = layout.split(rows).action
     action[:], warnings = unit_actions(where, action, bounds)
     return Dataset(
@@ -74,13 +78,8 @@ def _check_folder(folder: Path, where: str) -> None:
     with reading(f"{where}: metadata.json"):
         metadata = json.loads((folder / "metadata.json").read_text())
         # Minari makes the task itself, by any name that the file gives, where one is missing.
-        for kind in ("observation", "action"):
-            text = metadata[f"{kind}_space"]
-            space = json.loads(text)
-            sizes = space.get("shape") if space["type"] == "Box" else None
-            if sizes is None or len(sizes) != 1 or not 0 < sizes[0] <= len(text):
-                shown = space["type"] if sizes is None else f"Box of shape {tuple(sizes)}"
-                raise InputError(f"{where}: the {kind} space is a {shown}; allowed: a flat Box")
+        _check_space(where, "observation", metadata["observation_space"], ALLOWED)
+        _check_space(where, "action", metadata["action_space"], FLAT)
     main = folder / "main_data.hdf5"
     if metadata.get("data_format") == "hdf5" and main.exists():
         with open_hdf5(main, where) as file:
@@ -88,6 +87,29 @@ def _check_folder(folder: Path, where: str) -> None:
             check_memory(where, datasets)
             if any(dataset.dtype.kind == "O" for dataset in datasets):
                 check_strings(main, where)
+
+
+FLAT = "a flat Box"
+
+
+def _check_space(where: str, kind: str, text: str, allowed: str) -> None:
+    """Raise for a space that is not allowed, or larger than the text that states its bounds."""
+    spaces = [json.loads(text)]
+    while spaces:
+        space = spaces.pop()
+        if space["type"] in ("Dict", "Tuple") and allowed != FLAT:
+            parts = space["subspaces"]
+            spaces += parts.values() if isinstance(parts, dict) else parts
+            continue
+        if space["type"] != "Box":
+            shown = space["type"]
+        else:
+            sizes = space["shape"]
+            shown = f"Box of shape {tuple(sizes)}"
+            is_flat = len(sizes) == 1 or allowed != FLAT
+            if is_flat and all(size > 0 for size in sizes) and math.prod(sizes) <= len(text):
+                continue
+        raise InputError(f"{where}: the {kind} space is a {shown}; allowed: {allowed}")
 
 
 def _task_kwargs(spec: EnvSpec) -> dict[str, Any]:
@@ -101,7 +123,7 @@ def _task_kwargs(spec: EnvSpec) -> dict[str, Any]:
 
 
 def _read_episodes(
-    where: str, data: Any, layout: RowLayout
+    where: str, data: Any, layout: RowLayout, entries: Sequence[Entry]
 ) -> tuple[Float32, list[float], list[int]]:
     """Return all rows with the task's own actions; complete episodes' returns and lengths."""
     parts, returns, lengths = [np.empty((0, layout.width), np.float32)], [], []
@@ -110,7 +132,7 @@ def _read_episodes(
     for number in range(data.total_episodes):
         episode = f"{where}: episode {number}"
         with reading(episode):
-            rows, is_complete = _episode_rows(episode, next(episodes), layout)
+            rows, is_complete = _episode_rows(episode, next(episodes), layout, entries)
         parts.append(rows)
         if is_complete:
             returns.append(float(layout.split(rows).reward[:, 0].sum(dtype=np.float64)))
@@ -123,10 +145,15 @@ def _read_episodes(
     return rows, returns, lengths
 
 
-def _episode_rows(where: str, episode: Any, layout: RowLayout) -> tuple[Float32, bool]:
+def _episode_rows(
+    where: str, episode: Any, layout: RowLayout, entries: Sequence[Entry]
+) -> tuple[Float32, bool]:
     """Return an episode's rows with the task's own actions, and whether it is complete."""
     numbers, flags = {}, {}
-    for name in ("observations", "actions", "rewards"):
+    with reading(f"{where}: observations"):
+        states = flatten(entries, episode.observations)
+        numbers["observations"] = finite_float32(where, "observations", states)
+    for name in ("actions", "rewards"):
         with reading(f"{where}: {name}"):
             numbers[name] = finite_float32(where, name, getattr(episode, name))
     for name in ("terminations", "truncations"):

@@ -100,6 +100,7 @@ def record(
             "action_low": spec.action_low,
             "action_high": spec.action_high,
             "cut_rows": np.array(recording.cuts, np.int64),
+            "entries": json.dumps([asdict(entry) for entry in spec.entries]),
         },
     )
 

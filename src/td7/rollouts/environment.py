@@ -24,7 +24,9 @@ from td7.errors import (
     one_line,
     warn_once,
 )
+from td7.rollouts.observations import boxes, flatten
 from td7.rollouts.watch import EPISODE_BYTES, Place
+from td7.seeding import SEED_BITS, reset_seed
 from td7.types import AnyFloat, Float64, Task, TaskSpec
 
 RESET = ("observation", "info")  # what an environment's methods return
@@ -107,37 +109,40 @@ class Environment:
     def __init__(
         self, task: Task, env: gymnasium.Env[Any, Any], foreign: ForeignCode | None = None
     ) -> None:
-        states = _box(task, "observation", env)
-        actions = _box(task, "action", env)
+        observed = boxes(getattr(env, "observation_space", None), f"task {task.id!r}")
+        entries = tuple(entry for entry, _ in observed)
+        is_box = not entries[0].path
+        actions = _action_box(task, env)
         low, high = (tuple(map(float, bound.ravel())) for bound in (actions.low, actions.high))
         _check_bounds(task, low, high)
         self.env = env
         self.action_map = ActionMap(low, high)
         self.spec = TaskSpec(
             task=task,
-            state_shape=states.shape,
+            state_shape=entries[0].shape if is_box else (sum(entry.size for entry in entries),),
             action_shape=actions.shape,
             action_low=low,
             action_high=high,
             time_limit=env.spec.max_episode_steps if env.spec else None,
             action_dtype=str(actions.dtype),
+            entries=() if is_box else entries,
         )
         self._foreign = foreign or ForeignCode()
         self._episode, self._steps = task.id, 0
         self._action: AnyFloat | None = None  # the last one
-        self._state_dtype: type[np.floating[Any]] = (
-            np.float64 if states.dtype == np.float64 else np.float32
-        )
+        is_double = any(box.dtype == np.float64 for _, box in observed)
+        self._state_dtype: type[np.floating[Any]] = np.float64 if is_double else np.float32
         self._action_dtype = np.dtype(actions.dtype)
 
     def reset(self, seed: int, episode: str = "") -> AnyFloat:
-        """Begin the episode of this seed and return its first state, [state_dim].
+        """Begin the episode of this seed of 63 bits and return its first state, [state_dim].
 
         Messages call it `episode`.
         """
-        self._episode, self._steps = episode or self.spec.task.id, 0
+        task = self.spec.task
+        self._episode, self._steps = episode or task.id, 0
         self._action = None
-        return self._call(self._reset, int(seed))
+        return self._call(self._reset, reset_seed(int(seed), task.seed_bits or SEED_BITS[0]))
 
     def _reset(self, seed: int) -> AnyFloat:
         result = self._foreign.call(lambda: self.env.reset(seed=seed))
@@ -229,6 +234,11 @@ class Environment:
             warn_once(f"task {self.spec.task.id}: its close() raised {describe_raised(error)}")
 
     def _state(self, observation: Any) -> AnyFloat:
+        if self.spec.entries:
+            try:
+                observation = flatten(self.spec.entries, observation)
+            except ValueError as error:
+                raise _WrongResultError(f"returned a wrong observation: {error}") from None
         array = np.asarray(observation)
         if array.shape != self.spec.state_shape:
             raise _WrongResultError(
@@ -289,19 +299,14 @@ def _problem(kind: str, number: float) -> str:
     return f"returned a non-finite {kind}"
 
 
-def _box(task: Task, kind: str, env: gymnasium.Env[Any, Any]) -> Box:
-    """Return the environment's observation or action space, which must be a Box."""
-    space = getattr(env, f"{kind}_space", None)
+def _action_box(task: Task, env: gymnasium.Env[Any, Any]) -> Box:
+    """Return the environment's action space, which must be a Box."""
+    space = getattr(env, "action_space", None)
     if not isinstance(space, Box):
         name = type(space).__name__
-        hint = (
-            " (gymnasium.wrappers.FlattenObservation makes one)"
-            if (name, kind) == ("Dict", "observation")
-            else ""
-        )
-        raise InputError(f"task {task.id!r} has a {name} {kind} space; allowed: a Box{hint}")
+        raise InputError(f"task {task.id!r} has a {name} action space; allowed: a Box")
     if 0 in space.shape:
-        raise InputError(f"task {task.id!r} has an empty {kind} space, of shape {space.shape}")
+        raise InputError(f"task {task.id!r} has an empty action space, of shape {space.shape}")
     return space
 
 

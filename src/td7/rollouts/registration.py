@@ -7,8 +7,10 @@ import re
 import runpy
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from ctypes.util import find_library
+from dataclasses import replace
+from io import StringIO
 from traceback import format_exception
 from typing import Any
 from weakref import ReferenceType, ref
@@ -29,6 +31,7 @@ from td7.errors import (
 from td7.files import working_folder_kept
 from td7.processes import Script, StopScriptImport, script_import
 from td7.rollouts.environment import Environment, ForeignCode
+from td7.seeding import SEED_BITS
 from td7.types import PAPER_TASKS, Task, TaskSpec, Wrapper, without_version
 
 _NOT_INSTALLED = (ImportError, gymnasium.error.DependencyNotInstalled)
@@ -163,11 +166,19 @@ def _draws(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def describe(task: Task) -> TaskSpec:
-    """Return what a learner needs to know about a task."""
-    with working_folder_kept():
-        environment = make(task)
-        environment.close()
-        return environment.spec
+    """Return what a learner needs to know about a task, whose `seed_bits` are known from now on."""
+    with working_folder_kept(), closing(make(task)) as environment:
+        bits = task.seed_bits or _seed_bits(environment)
+        return replace(environment.spec, task=replace(task, seed_bits=bits))
+
+
+def _seed_bits(environment: Environment) -> int:
+    """Return how many bits the task's reset seeds may have."""
+    for bits in SEED_BITS:
+        with suppress(EnvironmentFault):
+            environment.reset(2**bits - 1)
+            return bits
+    return SEED_BITS[0]  # its reset fails with any seed, which the run will report
 
 
 def mujoco_tasks() -> list[str]:
@@ -196,9 +207,11 @@ def register_from(module: str, named_by: str) -> None:
 
 def _registered(task: Task) -> EnvSpec:
     """Return Gymnasium's entry for a task, after importing the module that its id may name."""
-    module, colon, id = task.id.rpartition(":")
+    _, colon, id = task.id.rpartition(":")
     if colon:
-        register_from(module, f"task {task.id!r}")
+        register_from(task.module, f"task {task.id!r}")
+    elif task.module and id not in gymnasium.registry:
+        _register_namespace(task)
     if id in gymnasium.registry:
         return gymnasium.registry[id]
     if task.is_callable:
@@ -224,6 +237,26 @@ def _registered(task: Task) -> EnvSpec:
             known.remove(near)
         error = unknown("task", id, known, shown=len(PAPER_TASKS))
     raise error if colon else UnknownTask(str(error))
+
+
+def _register_namespace(task: Task) -> None:
+    """Import the package that registers the tasks of this one's namespace."""
+    namespace = task.id.partition("/")[0]
+    extra = namespace.replace("_", "-")
+    # They print notices about optional packages.
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        # Without a screen, GLFW only warns, and dm_control would fail to draw with it. After an
+        # error it takes EGL or OSMesa; naming one (MUJOCO_GL) would make it a must.
+        warnings.filterwarnings("error", module="glfw")
+        try:
+            for package in (namespace, task.module):
+                importlib.import_module(package)
+        except ImportError as error:
+            raise InputError(
+                f"task {task.id!r} needs the extra `{extra}`: pip install 'td7[{extra}]' "
+                f"({one_line(error)})"
+            ) from error
 
 
 def _may_be_trained(id: str) -> bool:

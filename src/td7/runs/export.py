@@ -6,7 +6,9 @@ The network is data, so its graph is built layer by layer, as `numpy_actor.Actor
 the file is written, ONNX's reference evaluator compares it with `policy.predict`.
 """
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,8 @@ def _to_onnx(path: Path, policy: Policy, seed: int, out: Path | None) -> Path:
 def write_onnx(policy: Policy, path: Path, metadata: Mapping[str, str]) -> None:
     """Write a model from observation [batch, ...], float32, to action [batch, ...], the task's.
 
-    `metadata` goes into the file, together with the task's id.
+    `metadata` goes into the file, together with the task's id and, if its observation is a
+    dictionary or a tuple, the entries that follow each other in the flat one.
     """
     try:
         import onnx
@@ -91,6 +94,8 @@ def write_onnx(policy: Policy, path: Path, metadata: Mapping[str, str]) -> None:
         producer_name="td7",
         producer_version=__version__,
     )
+    if spec.entries:
+        metadata = {"entries": json.dumps([asdict(e) for e in spec.entries]), **metadata}
     helper.set_model_props(model, {"task": spec.task.id, **metadata})
     onnx.checker.check_model(model, full_check=True)
     _compare(policy, ReferenceEvaluator(model))

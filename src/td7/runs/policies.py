@@ -16,9 +16,11 @@ from td7.configs import parse, parse_number
 from td7.errors import InputError, Option, one_line, one_of
 from td7.files import check_no_links, typed
 from td7.networks.description import Layout, Network, from_json, to_json
-from td7.networks.numpy_actor import ACTIVATIONS, EXPLORERS, NORMS, Actor, flatten, unflatten
+from td7.networks.numpy_actor import ACTIVATIONS, EXPLORERS, NORMS, Actor, unflatten
+from td7.networks.numpy_actor import flatten as flatten_weights
 from td7.option_values import parse_seeds
 from td7.rollouts.environment import ActionMap
+from td7.rollouts.observations import flatten
 from td7.runs.policy_files import (
     DESCRIPTION,
     UNVERIFIED,
@@ -29,7 +31,7 @@ from td7.runs.policy_files import (
     write_policies,
 )
 from td7.runs.record import read_task
-from td7.types import AnyFloat, AnyPath, Exploration, Float32, TaskSpec
+from td7.types import AnyFloat, AnyPath, Entry, Exploration, Float32, TaskSpec
 
 FORMAT = 2
 LARGEST_SIZE = 10_000_000  # of a layer or of an observation, far beyond any in use
@@ -76,18 +78,22 @@ class Policy:
 
     def predict(
         self,
-        observation: ArrayLike,
+        observation: ArrayLike | Mapping[Any, Any] | tuple[Any, ...],
         state: None = None,
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[Any], None]:
         """Return the task's own action(s) for one observation or a batch, and None.
 
+        Where the task's observation is a dictionary or a tuple, give it as the task does (a batch:
+        with arrays that have one more axis in front) or flat, in the order of `spec.entries`.
         Actions are float32, or integers if the task's are. With `deterministic=False` they have the
         exploration noise of training. `state` and `episode_start` are ignored: there is no hidden
         state.
         """
         del state, episode_start
+        if self.spec.entries and isinstance(observation, Mapping | tuple):
+            observation = self._flattened(observation)
         try:
             with np.errstate(over="ignore"):
                 observations = np.asarray(observation).astype(self.flat.dtype)
@@ -115,6 +121,12 @@ class Policy:
         else:
             task_action = task_action.astype(np.float32).clip(*self.action_bounds)
         return task_action.reshape((*batch, *self.spec.action_shape)), None
+
+    def _flattened(self, observation: Any) -> NDArray[Any]:
+        try:
+            return flatten(self.spec.entries, observation)
+        except ValueError as error:
+            raise InputError(f"{self.spec.task.id}: an observation is wrong: {error}") from None
 
 
 def _float32_bounds(low: Sequence[float], high: Sequence[float]) -> tuple[Float32, Float32]:
@@ -234,7 +246,7 @@ def _flat(network: Network, weights: Mapping[str, AnyFloat]) -> AnyFloat:
     )
     if numbers != used:
         raise ValueError(f"it has {numbers:,} numbers, the network {used:,}")
-    return flatten(layout, weights)
+    return flatten_weights(layout, weights)
 
 
 def _network(data: Any) -> Network:
@@ -285,7 +297,10 @@ def _spec(data: Mapping[str, Any]) -> TaskSpec:
         tuple(float(bound) for bound in typed("action_high", data["action_high"], list)),
         time_limit=None if limit is None else parse_number("time_limit", limit, int, at_least=1),
         action_dtype=typed("action_dtype", data.get("action_dtype", "float32"), str),
+        entries=tuple(map(_entry, typed("entries", data.get("entries", []), list))),
     )
+    if spec.entries and spec.state_shape != (sum(entry.size for entry in spec.entries),):
+        raise ValueError(f"its entries are not those of states of shape {spec.state_shape}")
     if not len(spec.action_low) == len(spec.action_high) == spec.action_dim:
         raise ValueError(f"actions of shape {spec.action_shape} need {spec.action_dim} bounds")
     if not all(low <= high for low, high in zip(spec.action_low, spec.action_high, strict=True)):
@@ -293,6 +308,14 @@ def _spec(data: Mapping[str, Any]) -> TaskSpec:
     if np.dtype(spec.action_dtype).kind not in "fiu":  # raises if there is no such type
         raise ValueError(f"action_dtype {spec.action_dtype!r}")
     return spec
+
+
+def _entry(data: Any) -> Entry:
+    entry = typed("entry", data, dict)
+    path = tuple(typed("path", entry["path"], list))
+    if not path or not all(type(key) in (str, int) for key in path):
+        raise ValueError(f"the path of an entry is {reprlib.repr(entry['path'])}")
+    return Entry(path, _shape(entry, "shape"))
 
 
 def _shape(data: Mapping[str, Any], name: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from td7.configs import parse_number
 from td7.errors import InputError, one_line
 from td7.files import FileDigest, check_no_links, read_json, read_sealed, typed, write_sealed
 from td7.option_values import parse_seeds
+from td7.seeding import SEED_BITS
 from td7.types import Task, Wrapper
 
 FINISHED = "finished.json"
@@ -113,11 +114,13 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_task(data: Mapping[str, Any]) -> Task:
-    """Return a task that `asdict` turned into JSON; older ones have no wrappers."""
+    """Return a task that `asdict` turned into JSON; older ones have no wrappers, and long seeds."""
+    bits = data.get("seed_bits", SEED_BITS[0])
     return Task(
         typed("task id", data["id"], str),
         typed("kwargs", data["kwargs"], dict),
         read_wrappers(data.get("wrappers", [])),
+        parse_number("seed_bits", bits, int, at_least=1, at_most=SEED_BITS[0]),
     )
 
 

@@ -76,6 +76,7 @@ def start(
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec = describe(config.task)
+    config = replace(config, task=spec.task)
     if options.processes == "auto":
         config = _fit_to_memory(config, spec, options)
     check_memory(config, spec)
