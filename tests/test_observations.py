@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from gymnasium.spaces import Box, Dict, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 import td7
 import toys
@@ -19,7 +20,7 @@ from recorded_runs import Fields, assert_same, attributes, recorded
 from td7.errors import InputError
 from td7.rollouts.observations import boxes, flatten
 from td7.rollouts.registration import describe, make
-from td7.types import Entry, Task
+from td7.types import Entry, Task, Wrapper
 
 assert toys  # registers the tasks
 ENTRIES = (Entry(("place", 0, "x"), ()), Entry(("velocity",), (1,)))
@@ -101,6 +102,21 @@ def test_a_state_is_double_if_an_entry_is(
 
     with closing(make(register(Parts))) as environment:
         assert environment.reset(0).dtype == expected
+
+
+def test_a_wrapper_flattens_what_td7_does_not(register: Callable[..., Task]) -> None:
+    class Choice(toys.Sensors):
+        observation_space = Dict(a=Discrete(3))
+
+        def _split(self, state: Any) -> dict[str, Any]:
+            return {"a": int(state[0] > 0)}
+
+    task = register(Choice)
+    with pytest.raises(InputError, match="the wrapper ") as caught:
+        make(task)
+    name = str(caught.value).partition("the wrapper ")[2].partition(" ")[0]
+    with closing(make(replace(task, wrappers=(Wrapper(name),)))) as environment:
+        assert sorted(environment.reset(0)) == [0, 0, 1]
 
 
 @pytest.mark.parametrize("without", ["place", "velocity"])

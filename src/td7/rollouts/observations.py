@@ -41,7 +41,7 @@ def _boxes(
         name = type(space).__name__
         raise InputError(
             f"{owner} has a {name} observation space{entry}; allowed: {ALLOWED} "
-            "(gymnasium.wrappers.FlattenObservation makes a Box of many spaces)"
+            "(the wrapper gymnasium.wrappers:FlattenObservation makes a Box of others)"
         )
     elif space.dtype == np.uint8 and len(space.shape) > 1:
         raise InputError(
