@@ -87,6 +87,7 @@ def test_a_dataset_is_d4rls_and_says_where_it_comes_from(
         "td7.policy_steps": steps[kind],
         "td7.action_low": [-1, -2],
         "td7.action_high": [3, 2],
+        "td7.entries": "[]",
     }
     assert kind not in ("medium", "medium-expert") or medium in range(KEEP, STEPS + 1, KEEP)
     expert = f"expert: the policy of step {own}, the run's last"

@@ -36,7 +36,7 @@ def test_walker_walk(tmp_path: Path) -> None:
     last = td7.Run(run).evaluations.query("step == 40")["return"]
     assert f"{last.mean():.1f}" in done.stdout
     task = json.loads((run / "config.json").read_text())["task"]
-    assert task == {"id": WALKER, "kwargs": {"max_episode_steps": 10}, "seed_bits": 32}
+    assert (task["id"], task["seed_bits"]) == (WALKER, 32)
     policy = td7.load(run)
     shapes = {entry.path: entry.shape for entry in policy.spec.entries}
     assert shapes == {("height",): (), ("orientations",): (14,), ("velocity",): (9,)}
