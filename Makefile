@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help setup demo test test-slow test-faults test-browser check format bench clean
+.PHONY: help setup demo test test-slow test-faults test-browser check option-types format bench clean
 
 help:  ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: .venv/installed  ## create .venv with everything pinned in constraints.txt
 
@@ -38,6 +38,10 @@ check: setup  ## format check, lint, strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+option-types: setup  ## write src/td7/option_types.py anew, after a change of options or configs
+	@cd tests && ../$(BIN)/python write_option_types.py
+	@echo "wrote src/td7/option_types.py"
 
 format: setup  ## format the code, sort imports
 	@$(BIN)/ruff format .

@@ -117,7 +117,7 @@ def test_a_resumed_run_is_given_the_function_again(
 
 def test_what_makes_no_task_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(td7.InputError, match=r"cannot be made: TypeError: The environment must in"):
-        td7.train(env=lambda: 3)
+        td7.train(env=lambda: 3)  # type: ignore[arg-type,return-value]
     kept = toys.Point()
     with pytest.raises(
         (td7.InputError, td7.RunError), match="must be a new environment whenever td7 makes it"

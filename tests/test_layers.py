@@ -21,7 +21,7 @@ aliases errors types configs option_values seeding files memory processes statis
 options
 networks | studies.rows
 algorithms | rollouts
-engine
+engine | option_types
 runs
 datasets
 training

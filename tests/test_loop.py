@@ -375,10 +375,11 @@ def test_arguments_of_a_task_may_be_numpy_numbers(tmp_path: Path) -> None:
     options: dict[str, Any] = {"env": "toys:Point-v0", "steps": 20, "quiet": True, "set": SMALL}
     run = td7.train(**options, out=tmp_path / "run", env_kwargs=kwargs)
     assert run.config["task"]["kwargs"] == {"at": 9, "fault": "none"}
-    for value, message in (
+    values: tuple[tuple[Any, str], ...] = (
         ({"at": object()}, r"env_kwargs: at is <object .*>; allowed: what JSON can hold"),
         (5, "--env-kwargs takes text, given 5"),
-    ):
+    )
+    for value, message in values:
         with pytest.raises(InputError, match=message):
             td7.train(**options, out=tmp_path / "none", env_kwargs=value)
     assert not (tmp_path / "none").exists()

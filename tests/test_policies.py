@@ -63,7 +63,6 @@ def test_what_takes_a_path_takes_a_run(run: td7.Run) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"batch_size": 9}, r"batch_size is a hyperparameter: set=\{'batch_size': 9\}"),
         (
             {"env": toys.Point()},
             "env takes the id of a task, or a class or function that makes it, given a Point",

@@ -65,7 +65,8 @@ def test_python_and_the_command_line_have_the_same_options() -> None:
     signature = inspect.signature(td7.train)
     fields = {f.name: f.default for f in dataclasses.fields(TrainOptions)}
     arguments = {name: p.default for name, p in signature.parameters.items()}
-    assert arguments == {**fields, "listener": None}  # a function has no word
+    only_python = {"listener": None, "hyperparameters": inspect.Parameter.empty}
+    assert arguments == {**fields, **only_python}
     assert next(iter(signature.parameters)) == "algorithm"
 
     parser, _ = build_parser(["train"])

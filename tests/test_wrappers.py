@@ -184,7 +184,7 @@ def test_a_class_of_a_program_cannot_be_named() -> None:
     with pytest.raises(td7.InputError, match=r"given .*Local, which a program or a function def"):
         td7.train(env=POINT, wrapper=[Local])
     with pytest.raises(td7.InputError, match="wrapper takes MODULE:CLASS"):
-        td7.train(env=POINT, wrapper=3)
+        td7.train(env=POINT, wrapper=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

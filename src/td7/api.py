@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import pandas as pd
 from pandas.api.types import is_integer_dtype
@@ -13,6 +13,7 @@ from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, Option
 from td7.files import working_folder_kept
+from td7.option_types import TrainKeywords
 from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
 from td7.processes import stop_script_import
@@ -26,7 +27,7 @@ from td7.runs.tables import read_table
 from td7.runs.trust import check_task
 from td7.runs.video import record
 from td7.seeding import Stream
-from td7.types import AnyPath
+from td7.types import AnyPath, Settings
 
 
 class Run:
@@ -67,7 +68,9 @@ class Run:
         return f"Run({str(self.path)!r})"
 
 
-def train(algorithm: str = "", *, listener: Listener | None = None, **options: Any) -> Run:
+def train(
+    algorithm: str = "", *, listener: Listener | None = None, **options: Unpack[TrainKeywords]
+) -> Run:
     """Train one algorithm on one task, all seeds side by side, and return the finished run.
 
     `listener(table, rows)` receives new rows of the tables "evaluations", "episodes" and "metrics"
@@ -77,7 +80,9 @@ def train(algorithm: str = "", *, listener: Listener | None = None, **options: A
     with the methods `started(path)` and `ended(path, error)` learns when training starts, which
     includes every resume, and how it ends; `error` is None if the run is finished.
 
-    The options are those of `td7 train`; see `TrainOptions`. The default algorithm is TD7.
+    The options are those of `td7 train`, and every hyperparameter of the algorithm, such as
+    `batch_size=128`. `set` takes hyperparameters as well, as a dictionary. The default algorithm is
+    TD7.
     """
     from td7.training.resolve import train_options
     from td7.training.start import start
@@ -95,7 +100,7 @@ def resume(
     env: MakeTask | None = None,
     steps: int | None = None,
     dataset: str | None = None,
-    set: Any = (),  # the option's name
+    set: Settings = (),  # the option's name
     workers: int | str | None = None,
     snapshot_every: float | None = None,
     step_timeout: float | None = None,
@@ -140,7 +145,7 @@ def evaluate(
     seed: int | None = None,
     env: MakeTask | None = None,
     episodes: int = 10,
-    env_kwargs: Any = (),
+    env_kwargs: Settings = (),
     fresh_seeds: bool = False,
     video: str | None = None,
     say: Callable[[str], None] | None = None,

@@ -283,6 +283,25 @@ def options_from(cls: type[Options], values: Mapping[str, Any]) -> Options:
     return cls(**parsed)
 
 
+def with_hyperparameters(
+    cls: type, values: Mapping[str, Any], hyperparameters: Collection[str]
+) -> Mapping[str, Any]:
+    """Return values for `options_from`: hyperparameters among them become part of `set`."""
+    kinds = cls.__annotations__
+    direct = {name: value for name, value in values.items() if name not in kinds}
+    for name in direct:
+        if name not in hyperparameters:
+            allowed = [*kinds, *hyperparameters]
+            raise unknown("option", name, allowed, shown=len(allowed))
+    if not direct:
+        return values
+    settings = READERS["set"](values.get("set", ()))
+    if twice := next((name for name in direct if name in settings), None):
+        raise InputError(f"{twice} is given twice: as {twice}={direct[twice]!r}, and in set")
+    options = {name: value for name, value in values.items() if name in kinds}
+    return {**options, "set": {**settings, **direct}}
+
+
 def _read_fields(options: Any) -> None:
     for f in fields(options):
         if (kind := kind_of_values(f)) in READERS:
@@ -349,7 +368,9 @@ def document_options(function: Any, options: type, result: type) -> None:
             for parameter in inspect.signature(function).parameters.values()
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY
         ),
+        inspect.Parameter("hyperparameters", inspect.Parameter.VAR_KEYWORD),
     ]
     function.__signature__ = inspect.Signature(parameters, return_annotation=result)
     lines = [f"    {f.name}: {f.metadata['doc']}" for f in (first, *others)]
+    lines.append("    hyperparameters: by name; `td7 list algorithms NAME` lists an algorithm's")
     function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options:", *lines])

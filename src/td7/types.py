@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -15,6 +16,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 AnyPath = str | os.PathLike[str]  # what a user may pass; a `td7.Run` is one
+Settings = Mapping[str, Any] | Iterable[str]  # likewise: a value per name, or words name=value
 
 
 CALLABLES = "callable/"  # Gymnasium's namespace of tasks that a Python program makes itself

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from td7.algorithms import algorithm
 from td7.configs import parse_number
 from td7.errors import InputError, Option
-from td7.options import StudyOptions, document_options, options_from
+from td7.option_types import StudyKeywords
+from td7.options import StudyOptions, document_options, options_from, with_hyperparameters
 from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
 from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
@@ -16,6 +18,7 @@ from td7.studies.local import launch
 from td7.studies.plan import StudyStatus, missing_datasets, plan_runs, usual_rates
 from td7.studies.progress import StudyProgress
 from td7.studies.ray_cluster import Resources, launch_on_ray
+from td7.studies.rows import Study
 from td7.studies.rows import study as named
 from td7.training.hardware import choose_device
 from td7.training.resolve import run_config
@@ -56,14 +59,15 @@ class Plan:
         )
 
 
-def study(name: str, **options: Any) -> StudyStatus:
+def study(name: str, **options: Unpack[StudyKeywords]) -> StudyStatus:
     """Make all runs of one of the paper's tables, one per row and task.
 
     Call it again to continue: finished runs are kept and interrupted ones are resumed. The result
     lists the runs that are `done` and the errors of those that `failed`. After a signal it raises
     `td7.Stopped`.
 
-    The options are those of `td7 study`: see `StudyOptions`.
+    The options are those of `td7 study`, and hyperparameters, such as `batch_size=128`, for each
+    row whose algorithm has one by that name. `set` takes them as well, as a dictionary.
     """
     stop_script_import()
     return run_study(make_plan(study_options({"name": name, **options})))
@@ -73,10 +77,17 @@ document_options(study, StudyOptions, StudyStatus)
 
 
 def study_options(values: Mapping[str, Any]) -> StudyOptions:
-    """Return options from Python values or from words."""
+    """Return options from Python values, hyperparameters among them, or from words."""
+    chosen = named(str(values["name"]))
+    values = with_hyperparameters(StudyOptions, values, _hyperparameters(chosen))
     options = options_from(StudyOptions, values)
-    chosen = named(options.name)
     return replace(options, name=chosen.name, rows=[chosen.label(row) for row in options.rows])
+
+
+def _hyperparameters(chosen: Study) -> dict[str, None]:
+    """Return the names of the hyperparameters of all its algorithms."""
+    algorithms = dict.fromkeys(row.algorithm for row in chosen.rows.values())
+    return {name: None for a in algorithms for name in algorithm(a).config.__dataclass_fields__}
 
 
 def make_plan(options: StudyOptions) -> Plan:

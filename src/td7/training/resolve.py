@@ -14,7 +14,7 @@ from td7.datasets.hdf5 import TIME_LIMIT
 from td7.datasets.read import read
 from td7.errors import InputError, Option, assigned
 from td7.option_values import parse_seeds
-from td7.options import TrainOptions, options_from
+from td7.options import TrainOptions, options_from, with_hyperparameters
 from td7.rollouts.callables import register_callable
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
@@ -36,12 +36,11 @@ DATASET = Option("dataset")
 
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
-    """Options from Python values or from words."""
+    """Options from Python values, hyperparameters among them, or from words."""
     # An unknown algorithm is reported before any other mistake.
-    hyperparameters = algorithm(str(values.get("algorithm") or "td7")).config.__dataclass_fields__
-    for name, value in values.items():
-        if name in hyperparameters and name not in TrainOptions.__annotations__:
-            raise InputError(f"{name} is a hyperparameter: set={{{name!r}: {value!r}}}")
+    name = str(values.get("algorithm") or "td7")
+    chosen = algorithm(name if not values.get("variant") else variant(values["variant"]).algorithm)
+    values = with_hyperparameters(TrainOptions, values, chosen.config.__dataclass_fields__)
     env = values.get("env", "")
     if callable(env):
         values = {**values, "env": register_callable(env)}
