@@ -25,8 +25,8 @@ assert toys  # registers the tasks
     [
         (["--seed", "1"], "has no seed 1; allowed: 0, 3"),
         (["--seed", "x"], "seed takes a whole number, given 'x'"),
-        (["--episodes", "0"], "episodes=0 must be at least 1"),
-        (["--episodes", "-3"], "episodes=-3 must be at least 1"),
+        (["--episodes", "0"], "--episodes 0 must be at least 1"),
+        (["--episodes", "-3"], "--episodes -3 must be at least 1"),
         (["--episodes", "few"], "episodes takes a whole number, given 'few'"),
         (["--video", "film.txt"], "a video file ends in .mp4 or .gif, given 'film.txt'"),
         (["--video", "film"], "a video file ends in .mp4 or .gif, given 'film'"),

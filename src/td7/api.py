@@ -1,6 +1,7 @@
 """The public functions for one run: train, resume, load, evaluate. The command line calls these."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,12 @@ from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
 from td7.processes import stop_script_import
 from td7.rollouts.callables import MakeTask, register_again
+from td7.rollouts.environment import Environment
 from td7.rollouts.evaluation import Evaluator
+from td7.rollouts.fingerprint import take
 from td7.rollouts.registration import make
 from td7.runs import policies
+from td7.runs.fingerprint import change_warning, folders_named
 from td7.runs.listeners import Listener
 from td7.runs.record import RunRecord, changes_since_finish, run_and_step
 from td7.runs.tables import read_table
@@ -159,7 +163,8 @@ def evaluate(
     `fresh_seeds` has episodes begin from other reset seeds than any that the run has used; the
     table's `attrs` hold both. `video` is a file for a film of the first policy's episode 0. That
     may take minutes; `say` receives a message about it, and about files that were changed since the
-    run ended. `env` and `trust` are as in `resume`.
+    run ended. A task that has changed since the run began is a message as well, or a warning
+    without `say`. `env` and `trust` are as in `resume`.
     """
     episodes = parse_number(Option("episodes"), episodes, int, at_least=1, at_most=MOST_EPISODES)
     run, kept = run_and_step(Path(path))
@@ -179,19 +184,23 @@ def evaluate(
     if say is not None:
         for change in changes_since_finish(run):
             say(f"{run}: {change}")
-    if video:
-        with working_folder_kept():
-            first, film = seeds[0], Path(video)
-            step = steps.get(first, 0)
-            record(loaded[first], film, seed=first, step=step, resets=resets, say=say)
     rows = []
-    for s, policy in loaded.items():
-        with working_folder_kept(), closing(Evaluator(partial(make, policy.spec.task))) as player:
-            policy.check_fits(player.environments[0].spec)
-            results = player.play(
-                policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes, resets=resets
-            )
-            rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
+    with folders_named(run_record.fingerprint):
+        if video:
+            with working_folder_kept():
+                first, film = seeds[0], Path(video)
+                step = steps.get(first, 0)
+                record(loaded[first], film, seed=first, step=step, resets=resets, say=say)
+        for s, policy in loaded.items():
+            new = partial(make, policy.spec.task)
+            with working_folder_kept(), closing(Evaluator(new)) as player:
+                policy.check_fits(player.environments[0].spec)
+                if s == seeds[0]:
+                    _warn_of_changes(run_record, player.environments[0], changes, say)
+                results = player.play(
+                    policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes, resets=resets
+                )
+                rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
     table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
     table.attrs.update(env_kwargs=changes, fresh_seeds=fresh_seeds)
     task_id = loaded[seeds[0]].spec.task.id
@@ -199,6 +208,22 @@ def evaluate(
     if scores is not None:
         table["score"] = scores
     return table
+
+
+def _warn_of_changes(
+    run: RunRecord,
+    environment: Environment,
+    kwargs: Mapping[str, object],
+    say: Callable[[str], None] | None,
+) -> None:
+    """Warn of a task that is not as it was, but for the `kwargs` that the user changes."""
+    then = run.fingerprint
+    if then is None:
+        return
+    now = take(environment, probes=then.probe is not None and not kwargs)
+    if warning := change_warning(then, now):
+        message = f"{run.folder}: {warning}"
+        say(message) if say is not None else warnings.warn(message, stacklevel=3)
 
 
 def _last_evaluations(run: Path) -> dict[int, int]:

@@ -20,6 +20,14 @@ class InputError(ValueError):
     """A mistake in the user's input; the message is one line, the exit status 2."""
 
 
+class MissingModule(InputError):  # noqa: N818  # its base class is named an error
+    """A user's module that Python does not find."""
+
+    def __init__(self, message: str, module: str = "") -> None:
+        super().__init__(message)
+        self.module = module
+
+
 class UnknownTask(InputError):  # noqa: N818  # its base class is named an error
     """A task that is not registered; `remedy` tells how to register it."""
 
@@ -162,6 +170,12 @@ def one_line(value: object, most: int = 1_000) -> str:
     return "".join(map(_printable, text)) or type(value).__name__
 
 
+def is_missing(error: BaseException, module: str) -> bool:
+    """Whether an import failed as there is no such module, and not for what it imports."""
+    named = error.name if isinstance(error, ModuleNotFoundError) else None
+    return named is not None and f"{module}.".startswith(f"{named}.")
+
+
 def _printable(character: str) -> str:
     if character.isprintable():
         return character
@@ -171,7 +185,7 @@ def _printable(character: str) -> str:
 def describe_error(error: BaseException) -> str:
     """Describe on one line what a user's code raised: type, last line of that code, message."""
     lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
-    places = [f" at {Path(file).name}:{line}" for file, line in lines if _is_users(Path(file))]
+    places = [f" at {Path(file).name}:{line}" for file, line in lines if is_users(Path(file))]
     return describe_raised(error, "".join(places[-1:]))
 
 
@@ -205,7 +219,7 @@ def warn_once(message: str) -> None:
     say(message)
 
 
-def _is_users(file: Path) -> bool:
+def is_users(file: Path) -> bool:
     """Whether a file belongs neither to Python nor to an installed package nor to this one."""
     if {"site-packages", "dist-packages"} & set(file.parts) or not file.is_file():
         return False

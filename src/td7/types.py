@@ -110,6 +110,34 @@ class TaskSpec:
 
 
 @dataclass(frozen=True)
+class ModuleSource:
+    """A module that is not part of an installed package."""
+
+    sha256: str  # of its file, the first digits
+    folder: str  # in which Python found it, for PYTHONPATH
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The first steps of an episode with a fixed reset seed and fixed actions.
+
+    An observation of many numbers is kept as the means of groups of neighbours.
+    """
+
+    observations: tuple[tuple[float, ...], ...]  # after the reset and after every action
+    rewards: tuple[float, ...]  # of every action
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a task is like, by which a later change of it is noticed."""
+
+    modules: Mapping[str, ModuleSource]  # of its classes, and those that a run names
+    packages: Mapping[str, str]  # the versions of installed ones that its classes come from
+    probe: Probe | None  # None: not played, or not the same when played twice
+
+
+@dataclass(frozen=True)
 class Exploration:
     """How a policy acts in training, given its network's output and standard normal noise."""
 

@@ -18,7 +18,14 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
 from td7.configs import setting
-from td7.errors import NOT_FAULTS, InputError, describe_error, matched
+from td7.errors import (
+    NOT_FAULTS,
+    InputError,
+    MissingModule,
+    describe_error,
+    is_missing,
+    matched,
+)
 from td7.networks.description import Layer, Layout, Network, mlp
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import ParameterGroup, parameter_group, states
@@ -107,7 +114,10 @@ def registered_name(name: str) -> str:
             raise
         except BaseException as error:  # foreign code may raise anything, and even exit
             problem = f"module {module!r} cannot be imported: {describe_error(error)}"
-            raise InputError(f"algorithm {name!r}: {problem}") from error
+            message = f"algorithm {name!r}: {problem}"
+            if is_missing(error, module):
+                raise MissingModule(message, module) from error
+            raise InputError(message) from error
     try:
         return f"{module}{colon}{matched('algorithm', own_name, ALGORITHMS)}"
     except InputError as error:

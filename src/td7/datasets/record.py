@@ -18,6 +18,7 @@ from td7.rollouts.environment import ActionMap
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.rollouts.pool import Executor, make_executor
 from td7.runs import policies
+from td7.runs.fingerprint import folders_named
 from td7.runs.manifest import MEMBERS, SnapshotError
 from td7.runs.policies import Policy
 from td7.runs.record import RunRecord
@@ -73,7 +74,8 @@ def record(
     run_record = RunRecord.read(run)
     seed = run_record.seeds[0] if seed is None else seed
     recorder = Recorder(run_record, seed, rows, workers, report, say, trust)
-    recording, policy_steps = KINDS[kind](recorder)
+    with folders_named(run_record.fingerprint):
+        recording, policy_steps = KINDS[kind](recorder)
     spec = recorder.policy.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
     parts = layout.split(recording.rows)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from td7.configs import complete
 from td7.errors import one_line
 from td7.reports.result import Result, paper_places, rank, seed_list, study_or_empty
+from td7.runs.fingerprint import differences
 from td7.runs.record import uses_tf32
 from td7.statistics import Aligned, common
 from td7.studies.rows import STUDIES
@@ -125,7 +126,9 @@ def _merge(a: Result, b: Result) -> Result:
             for seed, row in zip(part.seeds, part.values.tolist(), strict=True)
         }
     )
-    difference = _difference(_measurement(a), _measurement(b))
+    measured = _difference(_measurement(a), _measurement(b))
+    changed = differences(a.record.fingerprint, b.record.fingerprint)
+    difference = ", ".join([*([measured] if measured else []), *changed])
     note = f"pools the seeds of {a.folder} and of {b.folder}"
     note += f", which differ: {difference}" if difference else ""
     return replace(

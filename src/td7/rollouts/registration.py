@@ -7,7 +7,8 @@ import re
 import runpy
 import sys
 import warnings
-from contextlib import closing, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from ctypes.util import find_library
 from dataclasses import replace
 from io import StringIO
@@ -22,8 +23,10 @@ from td7.errors import (
     NOT_FAULTS,
     EnvironmentFault,
     InputError,
+    MissingModule,
     UnknownTask,
     describe_error,
+    is_missing,
     nearest,
     one_line,
     unknown,
@@ -65,7 +68,7 @@ def make_again(task: Task) -> Environment:
     """Return a new environment of a task that could be made before, so that an error is a fault."""
     try:
         return make(task)
-    except UnknownTask:  # a command's first environment: the user can help it
+    except (UnknownTask, MissingModule):  # a command's first environment: the user can help it
         raise
     except InputError as error:
         raise EnvironmentFault(str(error), "".join(format_exception(error))) from error
@@ -167,9 +170,17 @@ def _draws(env: gymnasium.Env[Any, Any]) -> bool:
 
 def describe(task: Task) -> TaskSpec:
     """Return what a learner needs to know about a task, whose `seed_bits` are known from now on."""
+    with described(task) as environment:
+        return environment.spec
+
+
+@contextmanager
+def described(task: Task) -> Iterator[Environment]:
+    """A block with a new environment, whose spec has the task's `seed_bits`."""
     with working_folder_kept(), closing(make(task)) as environment:
         bits = task.seed_bits or _seed_bits(environment)
-        return replace(environment.spec, task=replace(task, seed_bits=bits))
+        environment.spec = replace(environment.spec, task=replace(task, seed_bits=bits))
+        yield environment
 
 
 def _seed_bits(environment: Environment) -> int:
@@ -199,9 +210,9 @@ def register_from(module: str, named_by: str) -> None:
         raise
     except BaseException as error:  # foreign code may raise anything, and even exit
         message = f"{named_by}: module {module!r} cannot be imported: {describe_error(error)}"
-        # Only for this module: the user knows where to look for what it imports.
-        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            message += " (the current folder is searched as well)"
+        if is_missing(error, module):
+            searched = "(the current folder is searched as well)"
+            raise MissingModule(f"{message} {searched}", module) from error
         raise InputError(message) from error
 
 

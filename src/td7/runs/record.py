@@ -19,8 +19,9 @@ from td7.configs import parse_number
 from td7.errors import InputError, one_line
 from td7.files import FileDigest, check_no_links, read_json, read_sealed, typed, write_sealed
 from td7.option_values import parse_seeds
+from td7.runs.fingerprint import read_fingerprint
 from td7.seeding import SEED_BITS
-from td7.types import Task, Wrapper
+from td7.types import Fingerprint, Task, Wrapper
 
 FINISHED = "finished.json"
 TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
@@ -53,6 +54,7 @@ class RunRecord:
     hyperparameters: Mapping[str, Any]
     dataset: DatasetRecord | None  # None: the run collects its own data
     normalise_observations: bool
+    fingerprint: Fingerprint | None  # of the task when the run began; older runs have none
     steps: int
     evaluate_every: int
     evaluation_episodes: int
@@ -97,6 +99,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the typed fields; some are newer than some runs."""
     task, dataset = typed("task", data["task"], dict), data.get("dataset")
+    fingerprint = data.get("fingerprint")
     counts = ("steps", "evaluate_every", "evaluation_episodes")
     return {
         "algorithm": typed("algorithm", data["algorithm"], str),
@@ -107,6 +110,11 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
         "normalise_observations": typed(
             "normalise_observations", data.get("normalise_observations", False), bool
+        ),
+        "fingerprint": (
+            None
+            if fingerprint is None
+            else read_fingerprint(typed("fingerprint", fingerprint, dict))
         ),
         **{name: parse_number(name, data[name], int, at_least=1) for name in counts},
         **{name: typed(name, data.get(name, {}), dict) for name in ("versions", "hardware")},

@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 
+from td7.algorithms import algorithm
 from td7.configs import build_config, parse
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, Option, RunError, assigned
 from td7.files import working_folder_kept
 from td7.options import TrainOptions
-from td7.rollouts.registration import describe
+from td7.rollouts.fingerprint import take
+from td7.rollouts.registration import described
+from td7.runs.fingerprint import change_warning, folders_named
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault
 from td7.runs.loggers.services import check_package
@@ -43,7 +46,7 @@ from td7.training.resolve import (
     settings_of,
     train_options,
 )
-from td7.types import RowLayout, TaskSpec
+from td7.types import Fingerprint, RowLayout, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
 LONG_RUN = 100_000  # steps or updates per seed: losing more is worth a warning
@@ -75,7 +78,7 @@ def start(
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
     config = run_config(options, dataset)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
-    spec = describe(config.task)
+    spec, fingerprint = _examine(config)
     config = replace(config, task=spec.task)
     if options.processes == "auto":
         config = _fit_to_memory(config, spec, options)
@@ -91,6 +94,7 @@ def start(
         **config.to_json(),
         "versions": versions(),
         "commit": commit(),
+        "fingerprint": asdict(fingerprint),
         "hardware": hardware(config.device),
         "workers": options.workers,
         "snapshot_every": options.snapshot_every,
@@ -122,7 +126,12 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     """Continue a run from its last snapshot; refuse what does not fit it before any change."""
     _check_listener(listener)
     record = RunRecord.read(path)
-    folder = path.absolute()  # a task may change the working folder
+    with folders_named(record.fingerprint):
+        return _continue(record, changes, listener)
+
+
+def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | None) -> Path:
+    path, folder = record.folder, record.folder.absolute()  # a task may change the working folder
     is_vouched = check_names(record, record.task, algorithm=record.algorithm, trust=changes.trust)
     config = recorded_config(record)
     if changes.dataset and not config.dataset:
@@ -152,7 +161,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     check_processes(path, config.processes)
     for each in {path, *process_folders(path)}:
         check_tables(each)
-    spec = describe(config.task)
+    spec, fingerprint = _examine(config)
     check_memory(config, spec)
     setup = RunSetup(
         config=config,
@@ -167,15 +176,24 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
         listener=listener,
         given=path,
     )
+    warning = change_warning(record.fingerprint, fingerprint)
     with _named_as(path, folder):
-        run_to_end(setup, record.data, resumed=True, signed=is_vouched)
+        run_to_end(setup, record.data, resumed=True, signed=is_vouched, warning=warning)
     return folder
 
 
 def run_to_end(
-    setup: RunSetup, record: Mapping[str, Any], *, resumed: bool = False, signed: bool = True
+    setup: RunSetup,
+    record: Mapping[str, Any],
+    *,
+    resumed: bool = False,
+    signed: bool = True,
+    warning: str = "",
 ) -> None:
-    """Train a run to its last step; `record` holds its config.json, `signed` if it may be."""
+    """Train a run to its last step; `record` holds its config.json, `signed` if it may be.
+
+    `warning` is for a run that can continue.
+    """
     config, path, progress = setup.config, setup.path, setup.progress
     with (
         ListenerErrorsAsRaised(),
@@ -200,6 +218,8 @@ def run_to_end(
                     _announce(
                         setup, resumption if was_saved else "restarted, as there is no snapshot"
                     )
+                if warning:
+                    progress.warn(warning)
                 if finished_steps(path) == config.steps:
                     progress.say("the run was finished already; there is nothing left to train")
                 loop.run()
@@ -260,6 +280,13 @@ def _torch_settings(threads: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.set_float32_matmul_precision(precision)
+
+
+def _examine(config: RunConfig) -> tuple[TaskSpec, Fingerprint]:
+    """The run's task, and the fingerprint of its code."""
+    learner = algorithm(config.algorithm).learner
+    with described(config.task) as environment:
+        return environment.spec, take(environment, [learner.__module__])
 
 
 # -- a new run -------------------------------------------------------------------------------------
