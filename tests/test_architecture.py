@@ -207,7 +207,7 @@ def test_a_report_names_the_examples_changes_if_the_module_is_imported(
     changed = {"target_rate": 0.5}
     folder = write_run(tmp_path / "run", {0: [1.0, 2.0]}, algorithm="ddpg", changed=changed)
     (result,) = read_report([folder]).results
-    assert result.label == "DDPG, target_rate=0.5"
+    assert result.label == "DDPG, target_rate 0.5"
     monkeypatch.delitem(ALGORITHMS, "ddpg")
     (result,) = read_report([folder]).results
     assert result.label == "DDPG"

@@ -1,6 +1,7 @@
 """Figures show the numbers of the tables and curves."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ from td7.reports.chart_data import chart_data
 from td7.reports.curves import learning_curve, normalised_curves
 from td7.reports.figures import figures, save, split_rows
 from td7.reports.report import Report, read_report
-from td7.reports.style import new_panels, row_style, style_of
+from td7.reports.style import MOST_LINES, new_panels, row_style, style_of
 from td7.reports.write import write
 from td7.studies.rows import STUDIES
 
@@ -72,6 +73,46 @@ def test_curves_are_smoothed_like_the_papers(evaluations: int, window: int, tmp_
     assert f"mean of {window} " in axes.get_ylabel() or window == 1
     (study,) = chart_data(report)["studies"]
     assert study["window"] == window
+
+
+def test_a_panel_has_at_most_six_lines_of_different_colours(tmp_path: Path) -> None:
+    """In every kind of figure, whatever colours the rows have in the study's figures."""
+    for label in ("TD7", "TD3", "SAC", "TQC"):
+        write_run(tmp_path / label, pair(9000, 21), variant=f"online/{label}", every=50_000)
+    for number in range(9):
+        changed = {"batch_size": number + 1}
+        write_run(tmp_path / f"{number}", pair(1000, 21), changed=changed, every=50_000)
+    shown = drawn(read_report([tmp_path]))
+    lines: dict[str, set[str]] = {}
+    for name, figure in shown.items():
+        for axes in figure.axes if "speed" not in name else ():
+            colours = [line.get_color() for line in axes.lines]
+            assert 1 < len(colours) <= MOST_LINES, name
+            assert len(set(colours)) == len(colours), name
+            kind = re.sub(r"-agents|-others-\d", "", name)
+            lines.setdefault(kind, set()).update(line.get_label() for line in axes.lines)
+    assert {kind: len(labels) for kind, labels in lines.items()} == {
+        **{"online-curves": 13, "online-time-curves": 13, "online-drops": 13},
+    }
+
+
+def test_a_longer_run_does_not_squeeze_the_others(tmp_path: Path) -> None:
+    """Every curve takes at least half of the axis; a note names those that continue."""
+    write_run(tmp_path / "td3", pair(1000, 101), variant="online/TD3", every=10_000)
+    write_run(tmp_path / "td7", pair(1000, 11), variant="online/TD7", every=2_000)
+    begun = {0: [0.0, 100.0]}  # of a run that is as long as the first: it squeezes nothing
+    write_run(tmp_path / "sac", begun, variant="online/SAC", every=2_000, steps=1_000_000)
+    write_run(tmp_path / "tqc", {0: [5.0]}, variant="online/TQC", every=10_000, steps=300)
+    shown = drawn(read_report([tmp_path]))
+    (axes,) = shown["online-curves"].axes
+    ends = {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
+    assert ends == {"TD7": 20, "TD3": 40, "SAC": 2, "TQC": 0}
+    assert axes.get_xlim()[1] < 45
+    lines = ["time steps (thousands)", "continued to 1,000,000: TD3"]
+    assert axes.get_xlabel().splitlines() == lines
+    (timed,) = shown["online-time-curves"].axes
+    assert [len(line.get_xdata()) for line in timed.lines] == [5, 11]
+    assert timed.get_xlabel().endswith("continued to 1,000,000: TD3")
 
 
 @pytest.mark.parametrize(("panels", "columns"), [(1, 1), (4, 4), (5, 5), (6, 3), (9, 5), (12, 4)])

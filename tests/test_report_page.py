@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from fake_runs import pair, write_run
+from td7.errors import InputError
 from td7.reports.chart_data import chart_data
 from td7.reports.html import page
+from td7.reports.markdown import markdown_page, with_tables
 from td7.reports.report import read_report
 from td7.reports.videos import LARGEST_VIDEO
 from td7.studies.rows import STUDIES
@@ -45,6 +47,35 @@ def test_results_come_first_and_versions_last(report_folder: Path) -> None:
     assert headings[-2:] == ["What is missing", "Machines and versions"]
 
 
+def test_titles_are_neutral_where_no_number_of_the_paper_is_used(tmp_path: Path) -> None:
+    """Such as for runs of one's own task; the command that wrote a page can write it again."""
+    write_run(tmp_path / "own/td7", pair(1000), env="Own-v0")
+    report = read_report([tmp_path / "own"])
+    made, markdown = page(report), markdown_page(report)
+    assert "<title>TD7: results</title>" in made
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", made)[0] == "Online training"
+    assert "section 6" not in made.partition("<script")[0]
+    assert markdown.startswith("# Results of the runs\n")
+    assert "## Returns: Online training\n" in markdown
+    assert with_tables(markdown, report) == markdown
+    with pytest.raises(InputError, match="it is not a report"):
+        with_tables("# Results of the runs of a reader\n", report)
+    write_run(tmp_path / "td7", pair(1000))
+    report = read_report([tmp_path])
+    made, markdown = page(report), markdown_page(report)
+    assert "<title>TD7: results compared with the paper&#x27;s</title>" in made
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", made)[0] == "TD7 and its baselines"
+    assert "## Returns: TD7 and its baselines (section 6, Table 1)\n" in markdown
+    assert with_tables(markdown, report) == markdown
+
+
+def test_a_studys_tables_have_different_headings(report_folder: Path) -> None:
+    made = (report_folder / "report.html").read_text()
+    for section in re.findall(r"<section id=.*?</section>", made, re.DOTALL):
+        headings = re.findall(r"<h3[^>]*>(.*?)</h3>", section)
+        assert len(set(headings)) == len(headings)
+
+
 def test_long_labels_are_wrapped(tmp_path: Path) -> None:
     """Otherwise they push the other columns out of the window."""
     changed = {"batch_size": 16, "random_steps": 300, "hidden_dim": 16}
@@ -52,7 +83,7 @@ def test_long_labels_are_wrapped(tmp_path: Path) -> None:
         write_run(tmp_path / name, pair(1000), changed=own)
     report = read_report([tmp_path])
     made = page(report)
-    label = "TD7, batch_size=16, random_steps=300, hidden_dim=16"
+    label = "TD7, batch_size 16, random_steps 300, hidden_dim 16"
     assert f'<th scope="row" class="words long">{label}</th>' in made
     assert made.count(f'<th scope="row" class="words long">{label}</th>') > 2  # also of every run
     assert '<th scope="row" class="words">TD7</th>' in made

@@ -76,7 +76,7 @@ def test_changed_hyperparameters_are_another_row(tmp_path: Path) -> None:
     )
     report = read_report([tmp_path])
     rows = {record["row"] for record in table_of(report, "online-scores").records}
-    assert rows == {"TD7", "TD7, batch_size=128"}
+    assert rows == {"TD7", "TD7, batch_size 128"}
     assert "design: TD3 on Ant-v4: differs from its row: batch_size=8" in report.notes
 
 

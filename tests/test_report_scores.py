@@ -184,3 +184,26 @@ def test_every_number_of_the_paper_has_a_row_and_a_place(study: str) -> None:
     there = paper.printed(chosen.table, chosen.steps)
     places = {*(chosen.datasets or chosen.tasks), *(["Total"] if chosen.datasets else [])}
     assert set(there) == {(label, place) for label in chosen.rows for place in places}
+
+
+@pytest.mark.parametrize(
+    ("mean", "text"), [(0.0123, "0.0123"), (0.5, "0.500"), (-8, "-8.00"), (45.678, "45.7")]
+)
+def test_small_returns_have_three_digits(mean: float, text: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", {0: [0.0, mean]}, env="Own-v0")
+    (line, *_) = table_of(read_report([tmp_path]), "online-scores").lines
+    assert line[2].text == text
+
+
+def test_a_table_without_the_papers_numbers_does_not_mention_them(tmp_path: Path) -> None:
+    for label in ("td7", "td3"):
+        write_run(tmp_path / label, pair(1000), env="Own-v0", algorithm=label)
+    report = read_report([tmp_path])
+    assert [table.kind for table in report.tables] == ["scores", "aggregates", "speed"]
+    for table in report.tables:
+        assert not table.uses_paper
+        assert "paper" not in table.header
+        assert "Paper:" not in table.caption
+    caption = table_of(report, "online-scores").caption
+    assert "Difference" not in caption
+    assert "Bold" in caption

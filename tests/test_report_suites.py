@@ -186,3 +186,46 @@ def test_data_of_another_origin_are_averaged_separately(tmp_path: Path) -> None:
     records = table_of(read_report([tmp_path]), "offline-aggregates").records
     assert [record["suite"] for record in records] == ["v4", "v4, self-collected"]
     assert [record["mean"] for record in records] == pytest.approx([0.5, 0.7])
+
+
+def test_tasks_that_a_mean_leaves_out_are_named(tmp_path: Path) -> None:
+    """By row and step, in the caption, and in the CSV file."""
+    for study in ("online", "design"):
+        reference = next(iter(STUDIES[study].rows)) if study == "design" else "TD7"
+        for label, tasks in {reference: ("Ant-v4", "Hopper-v4"), "TD3": ("Ant-v4",)}.items():
+            for env in tasks:
+                run, row = tmp_path / study / label / env, f"{study}/{label}"
+                write_run(run, pair(1000), variant=row, env=env, algorithm="td7")
+    report = read_report([tmp_path])
+    for name in ("online-aggregates", "design-aggregates", "design-losses"):
+        table = table_of(report, name)
+        record = record_of(table, row="TD3")
+        counts = record["tasks"], record["suite_tasks"], record["left_out"]
+        assert counts == (1, 2, "Hopper-v4"), name
+        assert "1 of 2 v4" in {cell.text for line in table.lines for cell in line}
+        sentence = "Left out of the means: Hopper-v4 (TD3 at 1,000,000)."
+        assert table.caption.endswith(sentence), name
+        complete = [record for record in table.records if not record["left_out"]]
+        assert all(record["tasks"] == 2 for record in complete)
+
+
+def test_a_row_without_a_mean_is_noted(tmp_path: Path) -> None:
+    """Returns are not divided by a mean that is not positive."""
+    write_run(tmp_path / "run", pair(-1000), variant="online/TD7", env="Own-v0")
+    report = read_report([tmp_path])
+    reason = "no task with a positive mean of TD7"
+    assert f"online: no mean over tasks of TD7 at 1,000,000 over v0: {reason}" in report.notes
+
+
+def test_a_sweep_without_the_papers_row_has_its_first_row_as_reference(tmp_path: Path) -> None:
+    for size, mean in ((64, 1000), (128, 1500)):
+        for env in ("Own-v0", "Other-v0"):
+            run = tmp_path / f"{size}-{env}"
+            write_run(run, pair(mean), changed={"batch_size": size}, env=env)
+    table = table_of(read_report([tmp_path]), "online-aggregates")
+    first, second = table.records
+    assert first["reference"] == first["row"] == "TD7, batch_size 64"
+    assert second["mean"] == pytest.approx(1.5)
+    assert table.header[-1] == "P"
+    assert second["probability_of_improvement"] == 1
+    assert table.caption.startswith("Returns are divided by the mean of TD7, batch_size 64 here")

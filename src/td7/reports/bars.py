@@ -12,13 +12,13 @@ from td7.reports.style import (
     HATCHES,
     PAPER,
     column_count,
+    figure_styles,
     format_axes,
     legend_below,
     line_options,
     new_figure,
     new_panels,
     set_title,
-    style_of,
     window_text,
     wrap_label,
 )
@@ -137,21 +137,25 @@ def _speed_layout(records: Sequence[Record]) -> tuple[list[Bar], dict[str, float
     return bars, ticks, y
 
 
+def results_with_drops(results: Sequence[Result]) -> list[Result]:
+    return [result for result in results if drop_shares(late_evaluations(result), DROPS)]
+
+
 def drops_figure(results: Sequence[Result]) -> Any:
     """A panel per task and window: the share of evaluations before a drop, by its size."""
     shares = {result: drop_shares(late_evaluations(result), DROPS) for result in results}
-    dropped = [result for result in results if shares[result]]
     panels_shown = [
         (place, window)
-        for window, place in product(DROP_WINDOWS, dict.fromkeys(r.place for r in dropped))
-        if any(window in shares[r] for r in dropped if r.place == place)
+        for window, place in product(DROP_WINDOWS, dict.fromkeys(r.place for r in results))
+        if any(window in shares[r] for r in results if r.place == place)
     ]
     figure, panels = new_panels(len(panels_shown))
+    styles = figure_styles(results)
     for axes, (place, window) in zip(panels, panels_shown, strict=True):
-        own = [result for result in dropped if result.place == place]
+        own = [result for result in results if result.place == place]
         for result in own:
             if window in shares[result]:
-                options = line_options(style_of(result))
+                options = line_options(styles[result.label])
                 axes.plot(DROPS, shares[result][window], label=result.label, **options)
         set_title(axes, own[0].title)
         axes.set_xlabel(f"drop of more than … %\n{window_text(window)}", fontsize=8)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, one_line
+from td7.reports.labels import name_rows
 from td7.reports.pool import pool, pooling_order
 from td7.reports.read import read_run
 from td7.reports.result import Result, seed_list, study_or_empty
@@ -34,7 +35,7 @@ def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
                 notes.append(f"{path} left out: {one_line(error)}")
         for path in studies:
             notes += _missing_runs(path, results)
-    results, pool_notes = pool(sorted(results, key=pooling_order))
+    results, pool_notes = pool(sorted(name_rows(results), key=pooling_order))
     results, video_notes = with_videos(results)
     results = _number_unlisted(results)
     notes += [*pool_notes, *video_notes]

@@ -14,7 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from td7.reports.result import Result, places, seed_means, study_or_empty, suites
 from td7.reports.style import (
     Style,
+    axis_end,
     column_count,
+    cut_text,
+    figure_styles,
     format_axes,
     legend_below,
     line_options,
@@ -23,6 +26,7 @@ from td7.reports.style import (
     new_panels,
     scale_steps,
     set_title,
+    set_x_label,
     style_of,
 )
 from td7.statistics import Aligned, Sample, normalised, smoothed
@@ -57,22 +61,23 @@ def _draw_mean(
 
 def curves(results: Sequence[Result], window: int, *, by_time: bool = False) -> Any:
     """A panel per task: smoothed means and intervals over steps, or over minutes."""
-    shown = places(results)
+    shown, styles = places(results), figure_styles(results)
     figure, panels = new_panels(len(shown))
     for i, (axes, place) in enumerate(zip(panels, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
-        highest = max(r.last_step or 0 for r in own)
-        scale = 1.0 if by_time else scale_steps(axes, highest, own[0].step_unit)
+        end = axis_end(own)
+        note = cut_text(own, end)
+        scale = 1.0 if by_time else scale_steps(axes, end, own[0].step_unit, note)
         if by_time:
-            axes.set_xlabel("minutes, all seeds together", fontsize=8)
+            set_x_label(axes, "minutes, all seeds together", note)
         for result in own:
             if result.curves is None:
                 continue
-            values = smoothed(result.curves.values, window)
-            x = np.array(result.curves.steps) / scale
+            values = smoothed(result.curves.values, window)[:, : _count(result.curves, end)]
+            x = np.array(result.curves.steps[: values.shape[1]]) / scale
             if by_time:
                 x = x * (result.seconds_per_step or 0.0) / 60
-            style = style_of(result)
+            style = styles[result.label]
             _draw_mean(axes, x, values.mean(axis=0), _interval(values), style, result.label)
         set_title(axes, own[0].title)
         axes.margins(x=0.01)
@@ -81,6 +86,11 @@ def curves(results: Sequence[Result], window: int, *, by_time: bool = False) -> 
             axes.set_ylabel(f"{own[0].quantity}{smoothing}", fontsize=8)
     legend_below(figure, panels)
     return figure
+
+
+def _count(curves: Aligned, end: int) -> int:
+    """The evaluations up to a step."""
+    return int(np.searchsorted(curves.steps, end, side="right"))
 
 
 def learning_curve(evaluations: pd.DataFrame, title: str, step_unit: str) -> Any:
@@ -119,15 +129,18 @@ def seed_curves(results: Sequence[Result], window: int) -> Any | None:
     if not shown:
         return None
     figure, panels = new_panels(len(places(shown)))
+    styles = figure_styles(shown)
     for axes, place in zip(panels, places(shown), strict=True):
         own = [r for r in shown if r.place == place]
-        scale = scale_steps(axes, max(r.last_step or 0 for r in own), own[0].step_unit)
+        end = axis_end(own)
+        scale = scale_steps(axes, end, own[0].step_unit, cut_text(own, end))
         for result in own:
             if result.curves is None:
                 continue
-            options = {**line_options(style_of(result)), "linewidth": 0.8}
-            x = np.array(result.curves.steps) / scale
-            for i, values in enumerate(result.curves.values[:SEEDS_SHOWN]):
+            options = {**line_options(styles[result.label]), "linewidth": 0.8}
+            count = _count(result.curves, end)
+            x = np.array(result.curves.steps[:count]) / scale
+            for i, values in enumerate(result.curves.values[:SEEDS_SHOWN, :count]):
                 label = result.label if i == 0 else None
                 axes.plot(x, values, label=label, **options, **marker_options(values))
         set_title(axes, own[0].title)
@@ -147,7 +160,7 @@ def normalised_curves(results: Sequence[Result], window: int) -> Any | None:
     shown = {suite: rows for suite, rows in by_suite.items() if rows}
     if not shown:
         return None
-    styles = {result.label: style_of(result) for result in results}
+    styles = figure_styles(results)
     figure, panels = new_panels(len(shown))
     for axes, (suite, rows) in zip(panels, shown.items(), strict=True):
         _draw_shares(axes, rows, first, styles, window)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from td7.files import temporary_file
-from td7.reports.bars import MOST_BARS, drops_figure, loss_bars, speed_bars
+from td7.reports.bars import MOST_BARS, drops_figure, loss_bars, results_with_drops, speed_bars
 from td7.reports.curves import (
     curves,
     extrapolation,
@@ -22,7 +22,7 @@ Draw = Callable[[Sequence[Result], int], Any | None]  # the results of a study, 
 # The figures of a study besides its learning curves and those of its tables.
 STUDY_FIGURES: Mapping[str, Mapping[str, Draw]] = {
     "online": {"time-curves": time_curves},
-    "extrapolation": {"values": extrapolation},
+    "extrapolation": {"values": extrapolation},  # a column per row: no limit
     "checkpoints": {"seeds": seed_curves},
     "ablation-main": {"normalised": normalised_curves},
     "runtime": {"time-curves": time_curves},
@@ -48,26 +48,37 @@ def _figures(
         if not shown:
             continue
         window = window_of(results)
-        labels = list(dict.fromkeys(result.label for result in shown))
-        for suffix, own in split_rows(name, labels).items():
-            yield f"{name}-curves{suffix}", curves([r for r in shown if r.label in own], window)
-        for kind, draw in STUDY_FIGURES.get(name, {}).items():
-            figure = draw(shown, window)
-            if figure is not None:
-                yield f"{name}-{kind}", figure
+        draws: dict[str, Draw] = {"curves": curves, **STUDY_FIGURES.get(name, {})}
+        for kind, draw in draws.items():
+            parts = {"": shown} if draw is extrapolation else _parts(name, shown)
+            for suffix, own in parts.items():
+                figure = draw(own, window)
+                if figure is not None:
+                    yield f"{name}-{kind}{suffix}", figure
     for table in tables:
         draw_bars = {"losses": loss_bars, "speed": speed_bars}.get(table.kind)
         if draw_bars and len(table.records) <= MOST_BARS:
             yield table.name, draw_bars(table)
         if table.kind == "drops":
-            yield table.name, drops_figure(studies[table.study])
+            dropped = results_with_drops(studies[table.study])
+            for suffix, own in _parts(table.study, dropped).items():
+                yield f"{table.name}{suffix}", drops_figure(own)
+
+
+def _parts(study: str, results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The results by figure, as `split_rows` has their labels."""
+    labels = list(dict.fromkeys(result.label for result in results))
+    return {
+        suffix: [result for result in results if result.label in own]
+        for suffix, own in split_rows(study, labels).items()
+    }
 
 
 def split_rows(study: str, labels: Sequence[str]) -> dict[str, list[str]]:
     """The labels by figure, which is named by the suffix of its file.
 
-    All are in one figure, "", unless there are too many: then each group has one, -GROUP, with the
-    study's reference in it.
+    All are in one figure, "", unless there are too many: then each group has one, -GROUP, or
+    several, -GROUP-1 and so on, with the study's reference in each.
     """
     rows = study_or_empty(study).rows
     if len(labels) <= MOST_LINES:
@@ -75,13 +86,18 @@ def split_rows(study: str, labels: Sequence[str]) -> dict[str, list[str]]:
     first = next(iter(rows), "")
     reference = [first] if first in labels and rows[first].group == "Default" else []
     groups: dict[str, list[str]] = {}
-    for number, label in enumerate(labels):
-        group = rows[label].group if label in rows else f"others {number // MOST_LINES + 1}"
-        groups.setdefault(group, []).append(label)
-    return {
-        f"-{group.lower().replace(' ', '-')}": list(dict.fromkeys([*reference, *own]))
-        for group, own in groups.items()
-    }
+    for label in labels:
+        group = rows[label].group if label in rows else "others"
+        groups.setdefault(group.lower().replace(" ", "-"), []).append(label)
+    figures: dict[str, list[str]] = {}
+    for group, members in groups.items():
+        others = [label for label in members if label not in reference]
+        size = MOST_LINES - len(reference)
+        parts = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
+        for number, own in enumerate(parts, 1):
+            suffix = f"-{group}-{number}" if len(parts) > 1 else f"-{group}"
+            figures[suffix] = [*reference, *own]
+    return figures
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:

@@ -11,23 +11,26 @@ from td7.reports.bars import MOST_BARS
 from td7.reports.chart_data import chart_data
 from td7.reports.parts import download, every_run, machines, missing, table_part, videos
 from td7.reports.report import Report
-from td7.reports.result import Result, study_or_empty
+from td7.reports.result import Result
 from td7.reports.tables.table import Table
+from td7.reports.tables.views import titled
+from td7.studies.rows import Study
 
-TITLE = "TD7: results compared with the paper's"
+TITLE, NEUTRAL_TITLE = "TD7: results compared with the paper's", "TD7: results"
 
 
 def page(report: Report) -> str:
     """The whole page: the studies' results first, the versions that made them last."""
-    sections = [_section(name, own, report.tables) for name, own in report.studies.items()]
+    studies = {name: titled(name, own, report.tables) for name, own in report.studies.items()}
+    sections = [_section(studies[name], own, report.tables) for name, own in report.studies.items()]
     links = {
-        **{name: study_or_empty(name).title for name in report.studies},
+        **{name: study.title for name, study in studies.items()},
         "every-run": "Every run",
         **({"missing": "What is missing"} if report.notes else {}),
         "machines": "Machines and versions",
     }
     parts = {
-        "title": html.escape(TITLE),
+        "title": html.escape(TITLE if report.uses_paper else NEUTRAL_TITLE),
         "summary": html.escape(report.summary),
         "navigation": "\n".join(
             f'<a href="#{html.escape(name)}">{html.escape(text)}</a>'
@@ -54,16 +57,15 @@ def _as_json(data: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _section(name: str, results: Sequence[Result], tables: Sequence[Table]) -> str:
+def _section(study: Study, results: Sequence[Result], tables: Sequence[Table]) -> str:
     """A study: its tables with their charts, and the videos of its policies."""
-    study = study_or_empty(name)
-    identifier = html.escape(name)
+    identifier = html.escape(study.name)
     parts = [
         f'<section id="{identifier}" aria-labelledby="{identifier}-title">',
         f'<h2 id="{identifier}-title">{html.escape(study.title)}</h2>',
-        f'<p class="faint">{html.escape(study.where)}</p>',
+        *([f'<p class="faint">{html.escape(study.where)}</p>'] if study.where else []),
     ]
-    for table in (table for table in tables if table.study == name):
+    for table in (table for table in tables if table.study == study.name):
         parts += [table_part(table), download(table)]
         if table.kind == "scores":
             parts.append(

@@ -6,7 +6,7 @@ from td7.errors import InputError, unknown
 from td7.reports.formats import as_markdown, markdown
 from td7.reports.report import Report
 
-TITLE = "# Results compared with the paper's"
+TITLE, NEUTRAL_TITLE = "# Results compared with the paper's", "# Results of the runs"
 MARKED = re.compile(
     r"(<!-- td7 report: (\S+)( with caption)? -->)\n.*?(<!-- td7 report -->)", re.DOTALL
 )
@@ -15,7 +15,8 @@ MARKED = re.compile(
 def markdown_page(report: Report) -> str:
     """Every table on one page, then what is missing, and the versions last."""
     origin = "`td7 report` writes this page; every number comes from the run folders."
-    parts = [TITLE, f"{report.summary} {origin}"]
+    title = TITLE if report.uses_paper else NEUTRAL_TITLE
+    parts = [title, f"{report.summary} {origin}"]
     for table in report.tables:
         parts += [f"## {markdown(table.title)}", markdown(table.caption), as_markdown(table)]
     if report.notes:
@@ -41,7 +42,7 @@ def with_tables(text: str, report: Report) -> str:
         caption = f"{markdown(named.caption)}\n\n" if match[3] else ""
         return f"{match[1]}\n{caption}{as_markdown(named)}\n{match[4]}"
 
-    if not text or text.startswith(TITLE):
+    if not text or text.startswith((f"{TITLE}\n", f"{NEUTRAL_TITLE}\n")):
         return markdown_page(report)
     filled, count = MARKED.subn(table, text)
     if count == 0 or count != text.count("<!-- td7 report: "):

@@ -32,7 +32,7 @@ def table_part(table: Table) -> str:
     if len(table.lines) > MOST_LINES and table.kind != "scores":
         body = f"<details><summary>The table ({len(table.lines)} lines)</summary>{body}</details>"
     return (
-        f'<h3 id="{name}-title">{html.escape(table.title)}</h3>\n'
+        f'<h3 id="{name}-title">{html.escape(table.heading)}</h3>\n'
         f'<p id="{name}-caption" class="faint">{html.escape(table.caption)}</p>\n' + body
     )
 

@@ -1,5 +1,6 @@
 """Runs of the same row and place as one result."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.configs import complete
 from td7.errors import one_line
+from td7.reports.labels import hyperparameters
 from td7.reports.result import Result, paper_places, rank, seed_list, study_or_empty
 from td7.runs.fingerprint import differences
 from td7.runs.record import uses_tf32
@@ -19,17 +20,27 @@ from td7.studies.rows import STUDIES
 MEASUREMENT = ("evaluation_episodes", "precision", "tf32", "gymnasium", "mujoco")
 
 
-def pooling_order(result: Result) -> tuple[int, int, int, str, bool, int, int]:
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[-+]\d+)?)")
+
+
+def pooling_order(result: Result) -> tuple[Any, ...]:
     """The paper's order; for a row and place first the run as the row says, then the longest."""
     return (
         rank(result.study, list(STUDIES)),
         rank(result.label, list(study_or_empty(result.study).rows)),
         rank(result.place, paper_places(result.study)),
-        f"{result.label} {result.place}",
+        _by_number(result.label),
+        _by_number(result.place),
         result.curves is None,
         len(result.changed),
         -(result.last_step or 0),
     )
+
+
+def _by_number(text: str) -> list[tuple[float, str]]:
+    """A key that orders `batch_size 32` before `batch_size 256`."""
+    parts = NUMBER.split(text)
+    return [(float(part), "") if i % 2 else (-np.inf, part) for i, part in enumerate(parts)]
 
 
 def pool(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
@@ -75,17 +86,7 @@ def _experiment(result: Result) -> dict[str, Any]:
     dataset = result.record.dataset
     data = {"sha256": dataset.sha256} if dataset else {}
     options = {"normalise_observations": result.record.normalise_observations}
-    return {"task": result.task.id, **data, **options, **_hyperparameters(result)}
-
-
-def _hyperparameters(result: Result) -> Mapping[str, Any]:
-    """With those that are newer than the run."""
-    from td7.algorithms import ALGORITHMS
-
-    record = result.record
-    if record.algorithm not in ALGORITHMS:  # a user's algorithm, which is not at hand
-        return record.hyperparameters
-    return complete(ALGORITHMS[record.algorithm].config, record.hyperparameters)
+    return {"task": result.task.id, **data, **options, **hyperparameters(result.record)}
 
 
 def _measurement(result: Result) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """A run folder → a `Result`."""
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
+from td7.reports.labels import changes, changes_text
 from td7.reports.result import (
     Result,
     data_origin,
@@ -85,53 +84,16 @@ def _task_label(task: Task, requested: str, data: str) -> str:
 
 
 def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
-    """A run's study, its label, and the hyperparameters that differ from those of its row."""
+    """A run's study, its label, and what differs from its row.
+
+    The label of a run that names no row is its algorithm's; `labels.name_rows` extends it.
+    """
     study, _, label = plain(record.variant).partition("/")  # which also names files
     if study:
         row = study_or_empty(study).rows.get(label)
-        changed = [*_changed(record, row.settings), *_options(record)] if row else []
-        return study, label, tuple(changed)
+        return study, label, changes_text(changes(record, row.settings)) if row else ()
     study = ONLINE if record.dataset is None else OFFLINE
-    name = paper_name(study, record.algorithm)
-    label = ", ".join([name, *_changed(record, {}), *_options(record)])
-    return study, plain(label), ()
-
-
-def _options(record: RunRecord) -> list[str]:
-    """What no run of the paper has."""
-    return ["normalised observations"] if record.normalise_observations else []
-
-
-def _changed(record: RunRecord, settings: Mapping[str, Any]) -> list[str]:
-    """name=value of the hyperparameters that are neither the algorithm's nor the row's."""
-    from td7.algorithms import ALGORITHMS
-
-    if record.algorithm not in ALGORITHMS:  # a user's algorithm, whose defaults are not at hand
-        return []
-    offline = record.dataset is not None
-    defaults = _defaults(record.algorithm, tuple(settings.items()), offline, record.task.id)
-    return [
-        f"{name}={value}"
-        for name, value in record.hyperparameters.items()
-        if name in defaults and _as_json(defaults[name]) != _as_json(value)
-    ]
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-@cache
-def _defaults(
-    name: str, settings: tuple[tuple[str, Any], ...], offline: bool, task: str
-) -> dict[str, Any]:
-    from td7.algorithms import algorithm
-    from td7.configs import build_config
-
-    chosen = algorithm(name)
-    offline_settings = dict(chosen.offline or {}) if offline else {}
-    config = build_config(chosen.config, {**offline_settings, **dict(settings)})
-    return vars(config.for_task(Task(task)))
+    return study, plain(paper_name(study, record.algorithm)), ()
 
 
 # -- the run's CSV files -------------------------------------------------------------------------

@@ -22,6 +22,11 @@ class Report:
         return by_study(self.results)
 
     @property
+    def uses_paper(self) -> bool:
+        """Whether a table shows a number of the paper."""
+        return any(table.uses_paper for table in self.tables)
+
+    @property
     def summary(self) -> str:
         """The number of runs and seeds, and their time, in one line."""
         finished = sum(result.finished for result in self.results)

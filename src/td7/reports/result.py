@@ -46,6 +46,7 @@ class Result:
     notes: tuple[str, ...]  # a sentence per problem
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
     unlisted: int = 0  # index among the labels that the study does not list; sets the colour
+    shared: tuple[str, ...] = ()  # what all rows of the algorithm have, unlike its defaults
 
     @property
     def folder(self) -> Path:
@@ -58,6 +59,10 @@ class Result:
     @property
     def name(self) -> str:
         return f"{self.study}: {self.label} on {self.place}"
+
+    @property
+    def algorithm_label(self) -> str:
+        return plain(paper_name(self.study, self.record.algorithm))
 
     @property
     def title(self) -> str:
@@ -145,7 +150,7 @@ def seed_list(seeds: Sequence[int]) -> str:
 
 def paper_name(study: str, algorithm: str) -> str:
     """An algorithm's name in the paper; of one that it does not have, its own in capitals."""
-    names = {row.algorithm: row.label for row in STUDIES[study].rows.values()}
+    names = {row.algorithm: row.label for row in study_or_empty(study).rows.values()}
     own_name = algorithm.rpartition(":")[2]  # without its module
     return names.get(own_name, own_name.upper())
 

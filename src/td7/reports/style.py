@@ -4,8 +4,8 @@ A label has the same colour and line style in every figure; line styles alone te
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from textwrap import fill
+from dataclasses import dataclass, replace
+from textwrap import fill, wrap
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,20 @@ class Style:
 
 def style_of(result: Result) -> Style:
     return row_style(result.study, result.label, result.unlisted)
+
+
+def figure_styles(results: Sequence[Result]) -> dict[str, Style]:
+    """The style of every label in one figure, where no two lines have the same colour.
+
+    A row whose colour another has already gets one that is free.
+    """
+    styles: dict[str, Style] = {}
+    for result in results:
+        if result.label not in styles:
+            style, used = style_of(result), {other.colour for other in styles.values()}
+            free = [colour for colour in (style.colour, *COLOURS) if colour not in used]
+            styles[result.label] = replace(style, colour=next(iter(free), style.colour))
+    return styles
 
 
 def row_style(study: str, label: str, unlisted: int = 0) -> Style:
@@ -106,12 +120,43 @@ def set_title(axes: Any, text: str) -> None:
     axes.set_title(fill(text, LONGEST_TITLE, break_on_hyphens=False), fontsize=10)
 
 
-def scale_steps(axes: Any, highest: float, step_unit: str) -> float:
+def scale_steps(axes: Any, highest: float, step_unit: str, note: str = "") -> float:
     """Label the x-axis in steps, thousands or millions of them; return what to divide by."""
     scale, word = (1e6, " (millions)") if highest >= 2e6 else (1e3, " (thousands)")
     scale, word = (1.0, "") if highest < 1e4 else (scale, word)
-    axes.set_xlabel(f"{step_unit}{word}", fontsize=8)
+    set_x_label(axes, f"{step_unit}{word}", note)
     return scale
+
+
+def set_x_label(axes: Any, text: str, note: str = "") -> None:
+    """The axis's title, and below it a note on what the panel does not show."""
+    axes.set_xlabel("\n".join([text, *wrap(note, LONGEST_LINE)]), fontsize=8)
+
+
+def axis_end(results: Sequence[Result]) -> int:
+    """The last step of a panel: at most twice the steps of the shortest run.
+
+    So no curve is squeezed into less than half of the panel by one that is much longer.
+    """
+    longest = max(result.last_step or 0 for result in results)
+    return min(longest, 2 * min(run_length(result) or longest for result in results))
+
+
+def run_length(result: Result) -> int | None:
+    """The steps of a run's curve when it is finished; None if that is a single point."""
+    if result.steps < result.record.evaluate_every:
+        return None
+    return max(result.steps, result.last_step or 0)
+
+
+def cut_text(results: Sequence[Result], end: int) -> str:
+    """Which curves continue beyond the end of their panel; "" if none does."""
+    labels: dict[int, list[str]] = {}
+    for result in results:
+        if result.last_step and result.last_step > end:
+            labels.setdefault(result.last_step, []).append(result.label)
+    texts = [f"to {last:,}: {', '.join(own)}" for last, own in sorted(labels.items())]
+    return f"continued {'; '.join(texts)}" if texts else ""
 
 
 # -- legends -------------------------------------------------------------------------------------

@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 
 from td7.reports import paper
 from td7.reports.result import D4RL_SCORE, Result
-from td7.reports.tables.suites import SuiteScores, suite_scores
+from td7.reports.tables.suites import (
+    SuiteScores,
+    left_out_sentence,
+    suite_scores,
+    tasks_text,
+)
 from td7.reports.tables.table import (
     BASELINE,
     Column,
@@ -19,6 +24,7 @@ from td7.reports.tables.table import (
     mean_column,
     mean_text,
     new_table,
+    shown_steps,
     value_column,
     value_text,
 )
@@ -36,30 +42,40 @@ from td7.studies.rows import Study
 def aggregates(study: Study, results: Sequence[Result]) -> Table:
     """Means over the tasks of a suite, and how often a row beats the reference."""
     notes: list[str] = []
+    reference = _reference(study, results)
     records = [
         record
         for scores in suite_scores(study, results)
         for label in scores.rows
-        for record in _records(scores, label, notes)
+        for record in _records(scores, label, reference, notes)
     ]
-    reference = _reference(study)
-    has_baseline = BASELINE in study.rows
+    has_baseline = any(record["baseline_mean"] is not None for record in records)
+    has_others = any(record["probability_of_improvement"] is not None for record in records)
     columns = [
         value_column(study.step_unit, "step", ","),
         value_column("row", "row"),
-        Column("tasks", lambda r: f"{r['tasks']} {r['suite']}"),
+        Column("tasks", tasks_text),
         value_column("seeds", "seeds"),
         Column("IQM", lambda r: interval_text(r["iqm"], r["iqm_low"], r["iqm_high"], ".3f")),
         mean_column("mean", "mean", "interval", ".3f"),
         Column("Student", _student_text),
         *([Column(f"of {BASELINE}", _baseline_text)] if has_baseline else []),
-        Column("P", _improvement_text),
+        *([Column("P", _improvement_text)] if has_others else []),
+    ]
+    sentences = [
+        _unit_sentence(study, reference, records),
+        "IQM: the interquartile mean over all seeds and tasks, with a 95% bootstrap interval that "
+        "resamples the seeds of every task. Mean: ± the paper's interval; Student: ± Student's t "
+        "interval.",
+        *([_baseline_sentence()] if has_baseline else []),
+        *([_improvement_sentence(reference)] if has_others else []),
+        "Tasks of different versions are never averaged.",
     ]
     return new_table(
         study,
         "aggregates",
-        title=f"Over all tasks: {study.title}",
-        caption=_caption(study, reference, has_baseline),
+        heading="Over all tasks",
+        caption=" ".join(sentences) + left_out_sentence(records),
         records=records,
         columns=columns,
         lines=records,
@@ -67,19 +83,46 @@ def aggregates(study: Study, results: Sequence[Result]) -> Table:
     )
 
 
-def _caption(study: Study, reference: str, has_baseline: bool) -> str:
-    unit = "100, D4RL's score of an expert," if study.datasets else f"the paper's {reference} mean"
-    multiple = f"Of {BASELINE}: the mean as a multiple of {BASELINE}'s, computed the same way. "
+def _reference(study: Study, results: Sequence[Result]) -> str:
+    """TD7 as the study has it; the first row, if there is no such number here or in the paper."""
+    reference = "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
+    steps = shown_steps(study, results)
+    printed = {key for step in steps for key in paper.printed(study.table, step)}
+    labels = [result.label for result in results]
+    has_number = any((reference, result.place) in printed for result in results)
+    return reference if reference in labels or has_number else next(iter(labels), reference)
+
+
+# -- caption -------------------------------------------------------------------------------------
+
+
+def _unit_sentence(study: Study, reference: str, records: Sequence[Record]) -> str:
+    here = f"the mean of {reference} here"
+    if study.datasets:
+        return (
+            "Scores are divided by 100, D4RL's score of an expert; returns of a task without such "
+            f"scores by {here} at the same step."
+        )
+    if any(record["paper_units"] for record in records):
+        return (
+            f"Scores are divided by the paper's {reference} mean on the same task at the same "
+            f"step (by {here} if the paper has none)."
+        )
+    return f"Returns are divided by {here} on the same task at the same step."
+
+
+def _baseline_sentence() -> str:
+    return f"Of {BASELINE}: the mean as a multiple of {BASELINE}'s, computed the same way."
+
+
+def _improvement_sentence(reference: str) -> str:
     return (
-        f"Scores are divided by {unit} on the same task at the same step (by the {reference} "
-        "mean here if the paper has none). IQM: the interquartile mean over all seeds and tasks, "
-        "with a 95% bootstrap interval that resamples the seeds of every task. Mean: ± the paper's "
-        "interval; Student: ± Student's t interval. "
-        f"{multiple if has_baseline else ''}"
         f"P: the probability that a seed of the row beats a seed of {reference} here, over the "
-        "tasks that both have, with a 95% bootstrap interval. Tasks of different versions are "
-        "never averaged."
+        "tasks that both have, with a 95% bootstrap interval."
     )
+
+
+# -- cells and records ---------------------------------------------------------------------------
 
 
 def _student_text(record: Record) -> str:
@@ -98,22 +141,17 @@ def _improvement_text(record: Record) -> str:
     return interval_text(record["probability_of_improvement"], *ends, ".2f")
 
 
-def _reference(study: Study) -> str:
-    """TD7 as the study has it."""
-    return "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
-
-
-def _records(scores: SuiteScores, label: str, notes: list[str]) -> list[Record]:
-    """The record of a row; none if its tasks share no unit or no seed."""
-    study, reference = scores.study, _reference(scores.study)
-    units = _units(scores)
+def _records(scores: SuiteScores, label: str, reference: str, notes: list[str]) -> list[Record]:
+    """The record of a row; none if its tasks have no unit or share no seed."""
+    units, where = _units(scores, reference), f"{label} at {scores.step:,} over {scores.suite}"
     tasks = [task for task in scores.rows[label] if task in units]
     if not tasks:
+        reason = f"no task with a positive mean of {reference}"
+        notes.append(f"{scores.study.name}: no mean over tasks of {where}: {reason}")
         return []
     x = scores.matrix(label, tasks, notes)
     if not x.size:
-        where = f"{label} at {scores.step:,} over {scores.suite}"
-        notes.append(f"{study.name}: {where}: no seed that all tasks have")
+        notes.append(f"{scores.study.name}: {where}: no seed that all tasks have")
         return []
     shares = x / np.array([units[task] for task in tasks])
     random = np.random.default_rng(0)  # reports of the same runs are the same
@@ -122,6 +160,7 @@ def _records(scores: SuiteScores, label: str, notes: list[str]) -> list[Record]:
     return [
         {
             **scores.fields(label, reference, tasks),
+            "paper_units": len(set(tasks) & set(_printed(scores, reference))) or None,
             "seeds": len(x),
             "iqm": iqm(shares),
             "iqm_low": ends.low if ends else None,
@@ -130,29 +169,33 @@ def _records(scores: SuiteScores, label: str, notes: list[str]) -> list[Record]:
             "interval": finite_or_none(mean.interval),
             "student_interval": finite_or_none(mean.student),
             **_multiple(x, tasks, _means(BASELINE, scores)),
-            **_improvement(scores, label, tasks, random, notes),
+            **_improvement(scores, label, reference, tasks, random, notes),
         }
     ]
 
 
-def _units(scores: SuiteScores) -> dict[str, float]:
+def _units(scores: SuiteScores, reference: str) -> dict[str, float]:
     """place: what its scores are divided by. D4RL's scores are percentages already."""
     percent = {r.place: 100.0 for r in scores.results if r.quantity == D4RL_SCORE}
-    return _means(_reference(scores.study), scores) | percent
+    return _means(reference, scores) | percent
 
 
 def _means(label: str, scores: SuiteScores) -> dict[str, float]:
     """place: the paper's mean of a row; if it has none, the mean here, where that is positive."""
-    printed = {
-        place: sample.mean
-        for (name, place), sample in paper.printed(scores.study.table, scores.step).items()
-        if name == label
-    }
     here = {
         place: float(np.mean(list(seeds.values())))
         for place, seeds in scores.rows.get(label, {}).items()
     }
-    return {place: mean for place, mean in here.items() if mean > 0} | printed
+    return {place: mean for place, mean in here.items() if mean > 0} | _printed(scores, label)
+
+
+def _printed(scores: SuiteScores, label: str) -> dict[str, float]:
+    """place: the paper's mean of a row at this step."""
+    return {
+        place: sample.mean
+        for (name, place), sample in paper.printed(scores.study.table, scores.step).items()
+        if name == label
+    }
 
 
 def _multiple(
@@ -173,12 +216,12 @@ def _multiple(
 def _improvement(
     scores: SuiteScores,
     label: str,
+    reference: str,
     tasks: Sequence[str],
     random: np.random.Generator,
     notes: list[str],
 ) -> dict[str, Any]:
     """The columns on how often a row beats the reference, over the tasks that both have."""
-    reference = _reference(scores.study)
     shared = [task for task in tasks if task in scores.rows.get(reference, {})]
     probability = ends = None
     if shared and label != reference:

@@ -29,7 +29,7 @@ def drops_table(study: Study, results: Sequence[Result]) -> Table:
     return new_table(
         study,
         "drops",
-        title=f"Drops: {study.title}",
+        heading="Drops",
         caption=(
             "Percentage of evaluations that are followed by an evaluation of the same seed that is "
             "lower by more than 10%, 25% or 50%, within the next 1, 5 or 10 evaluations. Only "

@@ -6,14 +6,17 @@ import numpy as np
 
 from td7.reports.result import Result, seed_list
 from td7.reports.tables.table import (
+    Column,
     Record,
     Table,
     finite_or_none,
-    mean_column,
+    mean_text,
     new_table,
     result_fields,
+    return_specs,
     shown_steps,
     value_column,
+    value_text,
 )
 from td7.statistics import Sample
 from td7.studies.rows import Study
@@ -28,19 +31,20 @@ def estimates(study: Study, results: Sequence[Result]) -> Table:
         for result in results
         for record in _records(study, result, step, notes)
     ]
+    highest = return_specs(records, "value_highest")
     columns = [
         value_column("steps", "step", ","),
         value_column("group", "group"),
         value_column("row", "row"),
         value_column("task", "place"),
-        mean_column("return", "return_mean", "return_interval", ".0f"),
-        mean_column("value estimate", "value_mean", "value_interval", ".0f"),
-        value_column("highest", "value_highest", ".0f"),
+        _mean_column("return", "return_mean", "return_interval", records),
+        _mean_column("value estimate", "value_mean", "value_interval", records),
+        Column("highest", lambda r: value_text(r["value_highest"], highest[r["place"]])),
     ]
     return new_table(
         study,
         "values",
-        title=f"Value estimates: {study.title}",
+        heading="Value estimates",
         caption=(
             "Return, and the critics' value of the policy's actions as last recorded before the "
             "evaluation: mean over seeds ± the paper's interval. Highest: the largest estimate of "
@@ -51,6 +55,13 @@ def estimates(study: Study, results: Sequence[Result]) -> Table:
         lines=records,
         notes=notes,
     )
+
+
+def _mean_column(
+    heading: str, mean: str, interval: str, records: Sequence[Record]
+) -> Column[Record]:
+    specs = return_specs(records, mean)
+    return Column(heading, lambda r: mean_text(r[mean], r[interval], specs[r["place"]]))
 
 
 def _records(study: Study, result: Result, step: int, notes: list[str]) -> list[Record]:

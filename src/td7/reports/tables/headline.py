@@ -55,7 +55,7 @@ def headline(study: Study, results: Sequence[Result]) -> Table:
     return new_table(
         study,
         "headline",
-        title=f"Compared with the paper: {study.title}",
+        heading="Compared with the paper",
         caption=(
             "Mean ± 1.96 / sqrt(n) * sd over seeds, which is the paper's interval; the paper's "
             "numbers are in parentheses."

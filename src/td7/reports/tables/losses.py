@@ -6,7 +6,12 @@ import numpy as np
 
 from td7.reports import paper
 from td7.reports.result import Result
-from td7.reports.tables.suites import SuiteScores, suite_scores
+from td7.reports.tables.suites import (
+    SuiteScores,
+    left_out_sentence,
+    suite_scores,
+    tasks_text,
+)
 from td7.reports.tables.table import (
     Column,
     Record,
@@ -21,6 +26,10 @@ from td7.statistics import Sample, percent_loss, rank_correlation
 from td7.studies.rows import Study
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
 
+PAPER_SENTENCE = (
+    " Paper: the loss that it prints; if it prints none, the loss computed from its means on the "
+    "same tasks, at its last step if it has no numbers at ours."
+)
 FEWEST_RANKED = 3  # rows in a rank correlation
 
 
@@ -42,24 +51,24 @@ def losses(study: Study, results: Sequence[Result]) -> Table:
                 records.append(_record(scores, label, reference, notes))
             except ValueError as error:
                 notes.append(f"{study.name}: no percent loss of {label} {at}: {error}")
+    is_compared = any(record["paper_percent_loss"] is not None for record in records)
     columns = [
         value_column("steps", "step", ","),
         value_column("group", "group"),
         value_column("row", "row"),
-        Column("tasks", lambda r: f"{r['tasks']} {r['suite']}"),
+        Column("tasks", tasks_text),
         mean_column("loss in %, here", "percent_loss", "interval", ".1f"),
-        Column("paper", _paper_text),
+        *([Column("paper", _paper_text)] if is_compared else []),
     ]
     return new_table(
         study,
         "losses",
-        title=f"Mean percent loss: {study.title}",
+        heading="Mean percent loss",
         caption=(
             f"Percentage of {reference}'s return that a row loses, averaged over the tasks that "
-            "both have (negative: the row is better), ± the interval over seeds of that average. "
-            "Paper: the loss that it prints; if it prints none, the loss computed from its means "
-            "on the same tasks, at its last step if it has no numbers at ours."
-            f"{_rank_correlations(records)}"
+            "both have (negative: the row is better), ± the interval over seeds of that average."
+            f"{PAPER_SENTENCE if is_compared else ''}{_rank_correlations(records)}"
+            f"{left_out_sentence(records)}"
         ),
         records=records,
         columns=columns,

@@ -32,7 +32,7 @@ def reaching(study: Study, results: Sequence[Result]) -> Table:
     return new_table(
         study,
         "reaching",
-        title=f"Steps to {BASELINE}'s scores: {study.title}",
+        heading=f"Steps to {BASELINE}'s scores",
         caption=(
             f"Step of the first evaluation in which a seed has at least the score that the paper's "
             f"{BASELINE} has after the given number of steps: the median over seeds, where seeds "

@@ -16,6 +16,7 @@ from td7.reports.tables.table import (
     finite_or_none,
     mean_text,
     new_table,
+    return_specs,
     row_group,
     samples_at,
     shown_steps,
@@ -42,22 +43,24 @@ def scores(study: Study, results: Sequence[Result]) -> Table:
         for label in dict.fromkeys(result.label for result in results)
     )
     columns = [*by_place, *([paper.TOTAL] if has_total else [])]
-    spec = ".1f" if study.datasets else ".0f"
-    lines = _dataset_lines(by_place, columns, spec)
-    shows_data = bool(lines)
-    records: list[Record] = []
+    rows: list[tuple[int, str, list[Record]]] = []
     for step in shown_steps(study, results):
         here, printed = samples_at(results, step), paper.printed(study.table, step)
         if has_total:
             here |= _totals(study, here)
-        for label, own in _records(study, step, here, printed, by_place, columns).items():
-            lines += _row_lines(step, label, own, spec)
-            records += [record for record in own if record["mean"] is not None]
+        by_label = _records(study, step, here, printed, by_place, columns)
+        rows += [(step, label, own) for label, own in by_label.items()]
+    records = [record for _, _, own in rows for record in own if record["mean"] is not None]
+    specs = dict.fromkeys(columns, ".1f") if study.datasets else return_specs(records, "mean")
+    lines = _dataset_lines(by_place, columns, specs)
+    shows_data = bool(lines)
+    for step, label, own in rows:
+        lines += _row_lines(step, label, own, specs)
     return new_table(
         study,
         "scores",
-        title=study.title,
-        caption=_caption(by_place, records, shows_data),
+        heading="D4RL scores" if _quantity(by_place) == D4RL_SCORE else "Returns",
+        caption=" ".join([_caption(by_place, records, shows_data), *_shared_sentences(results)]),
         records=records,
         columns=[
             Column(study.step_unit, lambda line: line.step),
@@ -181,24 +184,30 @@ CELLS: Mapping[str, Callable[[Record, str], Cell]] = {
 }
 
 
-def _row_lines(step: int, label: str, records: Sequence[Record], spec: str) -> list[ScoreLine]:
+def _row_lines(
+    step: int, label: str, records: Sequence[Record], specs: Mapping[str, str]
+) -> list[ScoreLine]:
     """The row's numbers; the paper's and the difference, where there is one to compare with."""
     is_compared = any(record["difference_percent"] is not None for record in records)
     return [
-        ScoreLine(f"{step:,}", f"{label}{kind}", {r["place"]: cell(r, spec) for r in records})
+        ScoreLine(
+            f"{step:,}",
+            f"{label}{kind}",
+            {r["place"]: cell(r, specs.get(r["place"], ".0f")) for r in records},
+        )
         for kind, cell in CELLS.items()
         if is_compared or not kind
     ]
 
 
 def _dataset_lines(
-    by_place: Mapping[str, Result], columns: Sequence[str], spec: str
+    by_place: Mapping[str, Result], columns: Sequence[str], specs: Mapping[str, str]
 ) -> list[ScoreLine]:
     """The means of the datasets, if one is known."""
     means = {p: by_place[p].dataset_mean if p in by_place else None for p in columns}
     if all(mean is None for mean in means.values()):
         return []
-    cells = {place: Cell(value_text(mean, spec)) for place, mean in means.items()}
+    cells = {place: Cell(value_text(mean, specs[place])) for place, mean in means.items()}
     return [ScoreLine("", "the data", cells)]
 
 
@@ -210,16 +219,26 @@ def _place_column(place: str, by_place: Mapping[str, Result]) -> Column[ScoreLin
 # -- caption -------------------------------------------------------------------------------------
 
 
+def _quantity(by_place: Mapping[str, Result]) -> str:
+    is_scored = any(result.quantity == D4RL_SCORE for result in by_place.values())
+    return D4RL_SCORE if is_scored else "return"
+
+
 def _caption(by_place: Mapping[str, Result], records: Sequence[Record], shows_data: bool) -> str:
     returns = [place for place, result in by_place.items() if result.quantity == "return"]
-    quantity = "return" if returns == list(by_place) else D4RL_SCORE
     sentences = [
-        f"Mean {quantity} of the evaluation at a step ± the paper's interval (1.96 / sqrt(n) * sd "
-        "over seeds).",
-        "Bold: not significantly worse than the best row shown in the column (one-sided Welch's "
-        "t-test, 0.05).",
-        "Difference: from the paper's mean, with the p-value of a two-sided Welch's t-test.",
+        f"Mean {_quantity(by_place)} of the evaluation at a step ± the paper's interval "
+        "(1.96 / sqrt(n) * sd over seeds)."
     ]
+    if any(record["highlighted"] or record["paper_highlighted"] for record in records):
+        sentences.append(
+            "Bold: not significantly worse than the best row shown in the column (one-sided "
+            "Welch's t-test, 0.05)."
+        )
+    if any(record["difference_percent"] is not None for record in records):
+        sentences.append(
+            "Difference: from the paper's mean, with the p-value of a two-sided Welch's t-test."
+        )
     counts = sorted({record["seeds"] for record in records} - {1}, reverse=True)
     if counts:
         samples = [Sample(0.0, 1.0, n) for n in counts]  # the ratio depends on the number alone
@@ -230,6 +249,12 @@ def _caption(by_place: Mapping[str, Result], records: Sequence[Record], shows_da
     others = [result.title for result in by_place.values() if result.title != result.place]
     if others:
         sentences.append(f"Not D4RL's data: {', '.join(others)}.")
-    if returns and returns != list(by_place):
+    if returns and len(returns) < len(by_place):
         sentences.append(f"Returns, because the task has no D4RL score: {', '.join(returns)}.")
     return " ".join(sentences)
+
+
+def _shared_sentences(results: Sequence[Result]) -> list[str]:
+    """What is in no row's name, because all rows of an algorithm have it."""
+    shared = {r.algorithm_label: ", ".join(r.shared) for r in results if r.shared}
+    return [f"All rows of {label}: {text}." for label, text in shared.items()]

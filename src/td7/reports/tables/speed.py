@@ -17,36 +17,41 @@ def speed(study: Study, results: Sequence[Result]) -> Table:
         if result.seconds is not None
     ]
     task_labels = {result.place: result.task_label for result in results}
+    is_compared = any(record["paper_minutes"] is not None for record in records)
     columns = [
         value_column("row", "row"),
         Column("task", lambda r: task_labels[r["place"]]),
         value_column("steps", "steps", ","),
         value_column("seeds", "seeds"),
         value_column("minutes", "minutes", ".1f"),
-        value_column("ms a step", "milliseconds_a_step", ".2f"),
+        value_column("ms per step", "milliseconds_a_step", ".2f"),
         Column("timed", lambda r: "under way" if r["timed_under_way"] else "whole run"),
         value_column("1M steps", "minutes_a_million_steps", ".1f"),
-        value_column("a seed", "minutes_a_million_steps_and_seed", ".1f"),
-        value_column("paper", "paper_minutes", ".0f"),
+        value_column("per seed", "minutes_a_million_steps_and_seed", ".1f"),
+        *([value_column("paper", "paper_minutes", ".0f")] if is_compared else []),
         value_column("on", "machine"),
     ]
     return new_table(
         study,
         "speed",
-        title=study.title if study.times_machines else f"Run time: {study.title}",
+        heading="Run time",
         caption=(
             "Minutes: wall-clock time of the whole run, all seeds together, with evaluation and "
             "compilation. The next columns are the milliseconds per step of all seeds, and the "
             "minutes for 1M steps at that rate, for all seeds and per seed. Under way: timed in "
             "the second half of the steps, without set-up, random exploration, compilation and "
             "snapshots; without evaluation unless worker processes evaluate at the same time. "
-            "Whole run: the average over the run, where that was not timed. Paper: one seed, 1M "
-            f"steps, without evaluation, on {paper.machine()}."
+            "Whole run: the average over the run, where that was not timed."
+            f"{_paper_sentence() if is_compared else ''}"
         ),
         records=records,
         columns=columns,
         lines=records,
     )
+
+
+def _paper_sentence() -> str:
+    return f" Paper: one seed, 1M steps, without evaluation, on {paper.machine()}."
 
 
 def _record(study: Study, result: Result, paper_minutes: float | None) -> Record:

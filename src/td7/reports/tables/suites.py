@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.reports.result import Result, suites
-from td7.reports.tables.table import row_group, shown_steps
+from td7.reports.result import Result, places, suites
+from td7.reports.tables.table import Record, row_group, shown_steps
 from td7.studies.rows import Study
 
 Scores = Mapping[str, Mapping[int, float]]  # place: seed: score
@@ -37,6 +37,7 @@ class SuiteScores:
 
     def fields(self, label: str, reference: str, tasks: Sequence[str]) -> dict[str, Any]:
         """The columns that identify a comparison of a row with the reference."""
+        left_out = [task for task in self.tasks if task not in tasks]
         return {
             "study": self.study.name,
             "group": row_group(self.study, label),
@@ -45,7 +46,14 @@ class SuiteScores:
             "step": self.step,
             "suite": self.suite,
             "tasks": len(tasks),
+            "suite_tasks": len(self.tasks),
+            "left_out": ", ".join(left_out),
         }
+
+    @property
+    def tasks(self) -> list[str]:
+        """Every task of the suite that a row was trained on."""
+        return places(self.results)
 
 
 def suite_scores(study: Study, results: Sequence[Result]) -> Iterator[SuiteScores]:
@@ -64,3 +72,22 @@ def _rows_at(results: Sequence[Result], step: int) -> dict[str, Scores]:
             by_seed = dict(zip(result.seeds, scores.tolist(), strict=True))
             rows.setdefault(result.label, {})[result.place] = by_seed
     return dict(rows)
+
+
+# -- what means over tasks leave out --------------------------------------------------------------
+
+
+def tasks_text(record: Record) -> str:
+    """`2 v4`, or `2 of 5 v4`."""
+    number, total = record["tasks"], record["suite_tasks"]
+    return f"{number}{f' of {total}' if number < total else ''} {record['suite']}"
+
+
+def left_out_sentence(records: Sequence[Record]) -> str:
+    """The tasks that means leave out, by row and step; "" if there are none."""
+    rows: dict[tuple[str, int], list[str]] = {}  # by tasks and step
+    for record in records:
+        if record["left_out"]:
+            rows.setdefault((record["left_out"], record["step"]), []).append(record["row"])
+    texts = [f"{tasks} ({', '.join(own)} at {step:,})" for (tasks, step), own in rows.items()]
+    return f" Left out of the means: {'; '.join(texts)}." if texts else ""

@@ -1,5 +1,6 @@
 """A table: records with every number in full, and columns that print them for readers."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from td7.studies.rows import Study
 
 BASELINE = "TD3"  # the row whose scores are to be reached, and that others are multiples of
 NOTHING = "–"  # a cell without a number
+MOST_DECIMALS = 6
 
 Record = Mapping[str, Any]  # a row of the CSV file: str, int, float, bool or None by column
 Line = TypeVar("Line")  # what a printed line shows: a record, or several
@@ -38,19 +40,31 @@ class Table:
     name: str  # of its files
     study: str
     kind: str  # the name without the study's
-    title: str
+    heading: str  # within its study's section
+    title: str  # where it stands alone
     caption: str
     header: tuple[str, ...]
     lines: tuple[tuple[Cell, ...], ...]
     records: tuple[Record, ...]
     notes: tuple[str, ...]  # what it leaves out
 
+    @property
+    def uses_paper(self) -> bool:
+        """Whether it shows a number of the paper, or one that depends on such a number."""
+        values = [
+            value
+            for record in self.records
+            for key, value in record.items()
+            if key.startswith("paper_") and key != "paper_highlighted"
+        ]
+        return any(value is not None for value in values)
+
 
 def new_table(
     study: Study,
     kind: str,
     *,
-    title: str,
+    heading: str,
     caption: str,
     records: Sequence[Record],
     columns: Sequence[Column[Line]],
@@ -62,13 +76,20 @@ def new_table(
         name=re.sub(r"[^\w.+-]+", "_", f"{study.name}-{kind}"),
         study=study.name,
         kind=kind,
-        title=plain(f"{title} ({study.where})"),
+        heading=heading,
+        title=full_title(heading, study),
         caption=plain(caption),
         header=tuple(plain(column.heading) for column in columns),
         lines=tuple(tuple(_as_cell(c.cell(line)) for c in columns) for line in lines),
         records=tuple(map(_plain_record, records)),
         notes=tuple(notes),
     )
+
+
+def full_title(heading: str, study: Study) -> str:
+    """`HEADING: STUDY (section)`."""
+    parts = dict.fromkeys((heading, study.title))  # which may be the same
+    return plain(": ".join(parts) + (f" ({study.where})" if study.where else ""))
 
 
 def _as_cell(content: str | Cell) -> Cell:
@@ -105,6 +126,19 @@ def interval_text(value: float | None, low: float | None, high: float | None, sp
     """`value [low, high]`; the value alone where there is no interval."""
     text = value_text(value, spec)
     return text if low is None or high is None else f"{text} [{low:{spec}}, {high:{spec}}]"
+
+
+def return_specs(records: Sequence[Record], *keys: str) -> dict[str, str]:
+    """place: the format of its returns, in which the largest has three digits or more."""
+    largest: dict[str, float] = {}
+    for record in records:
+        sizes = [abs(record[key]) for key in keys if record[key] is not None]
+        largest[record["place"]] = max([largest.get(record["place"], 0.0), *sizes])
+    return {place: f".{_decimals(size)}f" for place, size in largest.items()}
+
+
+def _decimals(largest: float) -> int:
+    return min(MOST_DECIMALS, max(0, 2 - math.floor(math.log10(largest)))) if largest else 0
 
 
 # -- what records are made of --------------------------------------------------------------------
