@@ -5,7 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,17 +76,50 @@ def test_compiled_is_eager() -> None:
     check_time_steps(compiled, eager)
 
 
+def watch_to(contexts: list[str]) -> Callable[[], AbstractContextManager[None]]:
+    """What makes contexts that append their beginnings and ends."""
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        contexts.append("begin")
+        yield
+        contexts.append("end")
+
+    return watch
+
+
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
 def test_compiling_is_announced_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first update is one compilation, although it compiles several functions."""
     monkeypatch.setattr(Stages, "compile", lambda *_: None)  # which takes long
     messages: list[str] = []
+    contexts: list[str] = []
     engine = build(mode, "cpu", say=messages.append)
+    engine.watch_compiler(watch_to(contexts))
     rows, states, noise = (np.zeros((3, n), np.float32) for n in (LAYOUT.width, 5, 2))
     engine.step(rows, states, noise, [])
     assert messages == []  # none before the first update
     run(engine, [3, 3, 3])
     assert len(messages) == (mode == "compiled")
+    assert contexts == (["begin", "end"] if mode == "compiled" else [])
+    assert engine.compiling_since is None
+    assert (engine.compiled_seconds > 0) == (mode == "compiled")
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_compiler_is_watched_whenever_it_compiles() -> None:
+    contexts: list[str] = []
+    compiler = Compiler(pytest.fail)
+    compiler.watch = watch_to(contexts)
+    compiled = compiler(lambda x: x + 1)
+    for size in (2, 2, 3, 2):  # each size is compiled once
+        compiled(torch.zeros(size))
+    assert contexts == ["begin", "end"] * 2
+    assert compiler.since is None
+    assert compiler.seconds > 0
+    torch.compile(lambda x: x - 1, backend="eager")(torch.zeros(2))  # another program's
+    assert len(contexts) == 4
 
 
 def test_without_a_compiler_updates_are_eager(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -40,7 +41,7 @@ from td7.runs.policy_files import (
 from td7.runs.record import FINISHED, RunRecord
 from td7.runs.snapshots import Snapshots, has_snapshot, process_folders
 from td7.training.loops import single_process_loop
-from td7.training.merge import MergedPolicies
+from td7.training.merge import MergedPolicies, merged_status
 from td7.training.messages import (
     ProcessEnd,
     ProcessReady,
@@ -53,6 +54,7 @@ from td7.training.multiprocess import (
     OwnerConnection,
     _train_seeds,
 )
+from td7.training.progress import MemberStatus, Status
 from td7.training.resolve import run_config, train_options
 from td7.training.signals import REPEAT_SECONDS
 
@@ -497,6 +499,33 @@ def test_a_kept_policy_exists_when_a_listener_receives_its_evaluation(
 ) -> None:
     _, kept = divided_and_kept
     assert kept.exist == [True] * 4 * 3
+
+
+def test_the_status_of_a_run_is_that_of_all_its_processes() -> None:
+    def status(seed: int, *, learns: bool, compiling_since: float | None) -> Status:
+        members = [MemberStatus(seed, 10, 5, "training", None, 0.0)]
+        return Status("td7 Toy", "steps", 100, 90, 9.0, learns, compiling_since, 4.0, members)
+
+    first, second = (
+        status(3, learns=True, compiling_since=None),
+        status(0, learns=False, compiling_since=7.0),
+    )
+    merged = merged_status([first, second], (0, 3), 20.0)
+    assert [m.seed for m in merged.members] == [0, 3]
+    assert (merged.seconds, merged.learns, merged.compiling_since) == (20.0, False, 7.0)
+    assert merged.compiled_seconds == 0.0  # of all processes together there is none
+    merged = merged_status([first, replace(second, learns=True)], (0, 3), 20.0)
+    assert (merged.learns, merged.compiling_since) == (True, None)
+
+
+@pytest.mark.usefixtures("restored_process")
+def test_a_process_reports_that_it_compiles() -> None:
+    """At once, as it is too busy to report for a minute."""
+    status = Status("td7 Toy", "steps", 100, 90, 9.0, False, 7.0, 0.0, [])
+    here, there = multiprocessing.Pipe()
+    with OwnerConnection(there).keep_showing(lambda: status):
+        assert here.poll()
+        assert here.recv() == status
 
 
 def test_policies_are_merged_between_the_writes_of_a_process(tmp_path: Path) -> None:

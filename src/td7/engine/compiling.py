@@ -6,7 +6,7 @@ PyTorch's compiler.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -30,6 +30,10 @@ class Compiler:
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
+        self.since: float | None = None  # by time.monotonic(); None: it is not compiling
+        self.seconds = 0.0  # that it has compiled before
+        self.watch: Callable[[], AbstractContextManager[object]] = nullcontext
+        self._watching = ExitStack()
         self._warn = warn
         self._works = True
         self._is_stopping = False
@@ -48,7 +52,7 @@ class Compiler:
             # A function called by a compiled one is compiled with it.
             if self._works and not torch.compiler.is_compiling():
                 try:
-                    with self._settings:
+                    with self._settings, self._noticing():
                         return compiled(*arguments)
                 except Exception as error:
                     if not is_compile_error(error):
@@ -57,6 +61,38 @@ class Compiler:
             return function(*arguments)
 
         return run
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """A context in which it compiles, of which the outermost is within `watch`."""
+        if self.since is not None:
+            yield
+            return
+        self.since = time.monotonic()
+        try:
+            with self.watch():
+                yield
+        finally:
+            self.seconds += time.monotonic() - self.since
+            self.since = None
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Notice when a call compiles: also later, for members that update without the others.
+
+        PyTorch has no public name for that.
+        """
+        from torch._dynamo.callback import callback_handler as handler
+
+        begin = handler.register_start_callback(
+            lambda _: self._watching.enter_context(self.compiling())
+        )
+        end = handler.register_end_callback(lambda _: self._watching.close())
+        try:
+            yield
+        finally:
+            handler.remove_start_callback(begin)
+            handler.remove_end_callback(end)
 
     def shielded(self) -> AbstractContextManager[None]:
         """A context in which no program that this thread starts receives signals."""

@@ -9,8 +9,8 @@ Members without checkpoints make one update per time step, all together: `step` 
 just did, updates them and returns their next actions.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -56,7 +56,6 @@ class Engine:
         self.updates = [0] * len(seeds)  # of each member, made or on their way to the device
         sizes = (LONG_UNIT, UNIT) if mode == "graph" else (UNIT,)
         self.units = [-(-n // learner.actor_every) * learner.actor_every for n in sizes]
-        self.is_compiling = False  # signals have no effect until it ends
 
         like = next(iter(learner.state().values()))
         self.noise = Noise(learner, batch_size, seeds, like)
@@ -70,7 +69,7 @@ class Engine:
             self._stages.compile(compiler)
         self._compiler = compiler
         self._say = say
-        self._must_announce = compiler is not None  # before the first update
+        self._is_announced = False  # that the first update is compiled
         host = HostRunner(self._stages, compiler)
         self._runner: Runner = host
         if mode == "graph":
@@ -156,16 +155,12 @@ class Engine:
         return Fetch(self._stages.actions).value()
 
     def _update(self, slots: Sequence[Slot]) -> None:
-        self._announce(slots)
-        with self._shielded():
+        with self._announced(slots), self._shielded():
             self._runner.update(slots)
-        self.is_compiling = False
 
     def _step(self, slots: Sequence[Slot]) -> None:
-        self._announce(slots)
-        with self._shielded():
+        with self._announced(slots), self._shielded():
             self._runner.step(slots)
-        self.is_compiling = False
 
     def _shielded(self) -> AbstractContextManager[None]:
         return nullcontext() if self._compiler is None else self._compiler.shielded()
@@ -175,11 +170,33 @@ class Engine:
         if self._compiler is not None:
             self._compiler.stop()
 
-    def _announce(self, slots: Sequence[Slot]) -> None:
+    @contextmanager
+    def _announced(self, slots: Sequence[Slot]) -> Iterator[None]:
         """Say before the first update that it is compiled."""
-        if slots and self._must_announce:
-            self._say(COMPILES)
-            self._must_announce, self.is_compiling = False, True
+        if self._compiler is None or self._is_announced or not slots:
+            yield
+            return
+        self._is_announced = True
+        self._say(COMPILES)
+        with self._compiler.compiling():
+            yield
+
+    # -- the compiler --------------------------------------------------------------------------
+
+    def watch_compiler(self, watch: Callable[[], AbstractContextManager[object]]) -> None:
+        """From now on, `watch` makes the contexts in which functions are compiled."""
+        if self._compiler is not None:
+            self._compiler.watch = watch
+
+    @property
+    def compiling_since(self) -> float | None:
+        """By time.monotonic(); None: the compiler is not running. It delays signals."""
+        return None if self._compiler is None else self._compiler.since
+
+    @property
+    def compiled_seconds(self) -> float:
+        """The seconds that the compiler has run before."""
+        return 0.0 if self._compiler is None else self._compiler.seconds
 
     def _count(self, made: Sequence[int]) -> list[int]:
         """Add the updates that each member made; return the members whose targets are due."""

@@ -61,6 +61,11 @@ class RunConfig:
         return self.hyperparameters
 
     @property
+    def updates(self) -> int:
+        """Updates per seed, about: the random phase may be longer than it must be."""
+        return self.steps if self.dataset else max(0, self.steps - self.online.random_steps)
+
+    @property
     def step_unit(self) -> str:
         """What a step of this run is."""
         return "updates" if self.dataset else "steps"

@@ -95,15 +95,15 @@ class SingleProcessTraining(ABC):
         self._evaluations: deque[DueEvaluation] = deque()
         self._results: deque[TaskResult] = deque()  # that are not recorded
         self._has_warned_of_episodes = False
-        self._learning: tuple[float, int] | None = None  # since when, and at how many steps
+        self._learns = False  # it has made updates
         self._is_consistent = True  # False within `_changing`, and once that has failed
         self._is_saved = False  # the newest snapshot holds everything trained so far
         self._saved_steps: int | None = None  # of the newest snapshot's slowest seed
+        self.engine.watch_compiler(lambda: self.progress.keep_showing(self.status))
         self._begin()
 
     def _begin(self) -> None:
         """Count from the members' present steps and updates on."""
-        self._steps_before = sum(member.steps for member in self.members)
         self._updates_before = list(self.engine.updates)
         self._timer = LearningTimer(
             self.clock,
@@ -157,6 +157,7 @@ class SingleProcessTraining(ABC):
 
     def _train_to_the_end(self) -> None:
         self.folder.begin()
+        self.progress.show(self.status)
         while not self._is_finished():
             self._is_saved = False
             self._advance()
@@ -217,13 +218,12 @@ class SingleProcessTraining(ABC):
 
     def _time_learning(self) -> None:
         steps = [member.steps for member in self.members]
-        if self._learning is None and self.engine.updates != self._updates_before:
-            self._learning = time.monotonic() - self._started, sum(steps)
+        self._learns = self._learns or self.engine.updates != self._updates_before
         self._timer.record(steps, self.engine.updates)
 
     def _announce_stop(self) -> None:
         """After a signal: the run stops at the next consistent point."""
-        compiling = "when compilation is done, " if self.engine.is_compiling else ""
+        compiling = "when compilation is done, " if self.engine.compiling_since else ""
         self.progress.say(
             f"stopping: {compiling}writing a snapshot (signal again to stop without one)"
         )
@@ -387,9 +387,11 @@ class SingleProcessTraining(ABC):
             title=f"{self.config.algorithm} {self.config.task.id}",
             step_unit=self.config.step_unit,
             target=self.config.steps,
+            target_updates=self.config.updates,
             seconds=time.monotonic() - self._started,
-            steps_before=self._steps_before,
-            learning=self._learning,
+            learns=self._learns,
+            compiling_since=self.engine.compiling_since,
+            compiled_seconds=self.engine.compiled_seconds,
             members=[self._member_status(m) for m in range(len(self.members))],
         )
 

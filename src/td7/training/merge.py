@@ -1,8 +1,9 @@
-"""What the folder of a run in several processes takes from those of its processes."""
+"""What a run in several processes takes from them: policies, times, and how far they are."""
 
 import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from td7.runs.policy_files import (
     weights_file,
     write_policies,
 )
+from td7.training.progress import Status
 
 
 class MergedPolicies:
@@ -82,3 +84,19 @@ def merged_timings(files: Sequence[Path]) -> tuple[Mapping[str, float], Mapping[
                 seconds[phase] = max(seconds.get(phase, 0.0), float(row["seconds"]))
                 times[phase] = times.get(phase, 0) + int(row["times"])
     return seconds, times
+
+
+def merged_status(statuses: Sequence[Status], seeds: Sequence[int], seconds: float) -> Status:
+    """How far the run is, after as many seconds."""
+    learns = all(status.learns for status in statuses)
+    begins = [s.compiling_since for s in statuses if s.compiling_since is not None]
+    members = {m.seed: m for status in statuses for m in status.members}
+    return replace(
+        statuses[0],
+        seconds=seconds,
+        learns=learns,
+        # Once all processes learn, the others train while one compiles.
+        compiling_since=None if learns else min(begins, default=None),
+        compiled_seconds=0.0,
+        members=[members[seed] for seed in seeds],
+    )

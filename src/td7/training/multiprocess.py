@@ -40,7 +40,7 @@ from td7.runs.snapshots import has_snapshot, process_folder
 from td7.training.faults import close_all, is_interrupt, run_error
 from td7.training.listeners import RunListeners
 from td7.training.loop import SingleProcessTraining
-from td7.training.merge import MergedPolicies, merged_timings
+from td7.training.merge import MergedPolicies, merged_status, merged_timings
 from td7.training.messages import (
     ProcessEnd,
     ProcessReady,
@@ -51,7 +51,7 @@ from td7.training.messages import (
     TableRows,
 )
 from td7.training.parts import RunSetup
-from td7.training.progress import MemberStatus, Status
+from td7.training.progress import Status
 from td7.training.signals import StopSignals
 
 POLL_SECONDS = 0.2  # the longest that the owner waits for reports
@@ -118,8 +118,6 @@ class MultiprocessTraining:
         self._processes: list[SeedProcess] = []
         self._policies = MergedPolicies(setup.path, self.config.seeds)
         self._merged_at: list[int] = []  # modification times of the timings in the run folder
-        self._steps_before = 0
-        self._learning: tuple[float, int] | None = None
         self._started = time.monotonic()
         with ExitStack() as resources:
             scored = self.config.is_scored
@@ -133,7 +131,6 @@ class MultiprocessTraining:
         was_saved = has_snapshot(self._setup.path)
         self._start_processes()
         metrics = self._wait_until_ready()
-        self._steps_before = sum(process.status.steps_before for process in self._processes)
         self.folder.add_metrics(metrics)
         self.folder.gather([process.job.path for process in self._processes])
         self._started = time.monotonic()
@@ -141,7 +138,7 @@ class MultiprocessTraining:
 
     def run(self) -> None:
         try:
-            steps = {member.seed: member.steps for member in self._members()}
+            steps = {member.seed: member.steps for member in self.status().members}
             with self._listeners.attached(self.folder, steps):
                 self._run()
         finally:
@@ -215,7 +212,7 @@ class MultiprocessTraining:
                 if isinstance(report, ProcessReady):
                     process.status = report.status
                     metrics[process.worker.name] = report.metrics
-                elif not isinstance(report, ProgressMessage):
+                elif not isinstance(report, ProgressMessage | Status):
                     raise self._fault or RunError(f"{process.worker.name} trained unasked")
         return metrics[self._processes[0].worker.name]
 
@@ -230,7 +227,7 @@ class MultiprocessTraining:
                 if not process.may_train:
                     process.abandon()
             return
-        compiles = self.config.engine != "eager" and not first.status.learning
+        compiles = self.config.engine != "eager" and not first.status.learns
         first.train()
         if not compiles or first.end is not None:
             for process in others:
@@ -284,9 +281,6 @@ class MultiprocessTraining:
         for process, report in self._reports():
             if isinstance(report, Status):
                 process.status = report
-                if self._learning is None and all(p.status.learning for p in self._processes):
-                    steps = sum(member.steps for member in self._members())
-                    self._learning = self._seconds(), steps
             elif isinstance(report, TableRows):
                 if report.table == "evaluations" and self.config.keep_policies:
                     self._policies.add_evaluated(process.job.path, report.rows)
@@ -346,20 +340,8 @@ class MultiprocessTraining:
     # -- status --------------------------------------------------------------------------------
 
     def status(self) -> Status:
-        return replace(
-            self._processes[0].status,
-            seconds=self._seconds(),
-            steps_before=self._steps_before,
-            learning=self._learning,
-            members=self._members(),
-        )
-
-    def _members(self) -> list[MemberStatus]:
-        members = {m.seed: m for process in self._processes for m in process.status.members}
-        return [members[seed] for seed in self.config.seeds]
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self._started
+        statuses = [process.status for process in self._processes]
+        return merged_status(statuses, self.config.seeds, time.monotonic() - self._started)
 
 
 # -- a process of some seeds -----------------------------------------------------------------------
@@ -405,6 +387,12 @@ class OwnerConnection:
         if final or time.monotonic() - self._status_sent_at >= STATUS_SECONDS:
             self._status_sent_at = time.monotonic()
             self.send(status())
+
+    @contextmanager
+    def keep_showing(self, status: Callable[[], Status]) -> Iterator[None]:
+        """Let the owner know once why there is no news."""
+        self.send(status())
+        yield
 
     def send_rows(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         del columns

@@ -2,9 +2,12 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import IO, Protocol
 
 from rich.console import Console, Group
@@ -15,7 +18,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from td7.errors import say
+from td7.errors import Option, assigned, say
+
+WINDOW = 180.0  # seconds that rates and estimates are measured over
+TICK = 1.0  # seconds between two drawings while the loop is busy
 
 
 @dataclass(frozen=True)
@@ -37,9 +43,11 @@ class Status:
     title: str
     step_unit: str  # what a step is: "steps" of the task or, with a dataset, "updates"
     target: int  # steps per seed
+    target_updates: int  # per seed, about: the random phase may be longer than it must be
     seconds: float  # since this process started
-    steps_before: int  # of all seeds, made before this process
-    learning: tuple[float, int] | None  # the seconds and steps at the first update
+    learns: bool  # whether this process has made updates
+    compiling_since: float | None  # by time.monotonic(); None: the compiler is not running
+    compiled_seconds: float  # that the compiler has run before
     members: Sequence[MemberStatus]
 
     @property
@@ -47,20 +55,47 @@ class Status:
         return sum(m.steps for m in self.members) / max(1, self.target * len(self.members))
 
     @property
-    def rate(self) -> float:
-        """Steps of all seeds per second since updates began; before them steps are much faster."""
-        since, before = self.learning or (0.0, self.steps_before)
-        seconds = self.seconds - since
-        done = sum(m.steps for m in self.members) - before
-        return done / seconds if seconds > 0 else 0.0
+    def updates_left(self) -> int:
+        """Updates of all seeds that are still to be made, about."""
+        left = (self.target_updates - m.updates for m in self.members if m.steps < self.target)
+        return sum(max(0, updates) for updates in left)
+
+
+class Pace:
+    """How fast a run has been in the last minutes, without the time that compiling took.
+
+    The pace of updates counts as soon as there are some: they take most of the time, and members
+    with checkpoints make them after the steps that they belong to.
+    """
+
+    def __init__(self) -> None:
+        self._learns = False
+        self._samples: deque[tuple[float, int]] = deque()  # seconds, updates (or steps) by then
+
+    def note(self, status: Status) -> None:
+        """Take the status at a time when nothing is compiled."""
+        if status.learns != self._learns:
+            self._learns = status.learns
+            self._samples.clear()
+        seconds = status.seconds - status.compiled_seconds
+        count = sum(m.updates if status.learns else m.steps for m in status.members)
+        self._samples.append((seconds, count))
+        while len(self._samples) > 2 and self._samples[1][0] <= seconds - WINDOW:
+            self._samples.popleft()
 
     @property
-    def remaining(self) -> float | None:
-        """Seconds to go at the rate so far; None: not known yet."""
-        left = self.target * len(self.members) - sum(m.steps for m in self.members)
-        if left == 0:
+    def rate(self) -> float:
+        """Steps of all seeds per second, one for each update."""
+        if not self._samples:
             return 0.0
-        return left / self.rate if self.learning and self.rate > 0 else None
+        (since, before), (until, now) = self._samples[0], self._samples[-1]
+        return (now - before) / (until - since) if until > since else 0.0
+
+    def remaining(self, status: Status) -> float | None:
+        """Seconds to go; None: not known yet."""
+        if status.fraction >= 1:
+            return 0.0
+        return status.updates_left / self.rate if self._learns and self.rate > 0 else None
 
 
 class Progress(Protocol):
@@ -68,6 +103,10 @@ class Progress(Protocol):
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
         """Draw the status if it is time to; loops call this often."""
+        ...
+
+    def keep_showing(self, status: Callable[[], Status]) -> AbstractContextManager[object]:
+        """A context in which the loop is too busy to call `show`."""
         ...
 
     def say(self, message: str) -> None: ...
@@ -106,8 +145,39 @@ def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bars.update(bar, completed=done, total=total)
 
 
-def _times(status: Status) -> str:
-    return f"{duration(status.seconds)} elapsed, {duration(status.remaining)} to go"
+@contextmanager
+def ticking(draw: Callable[[], None], every: float = TICK) -> Iterator[None]:
+    """A context in which a thread draws at intervals."""
+    is_over = Event()
+
+    def tick() -> None:
+        while not is_over.wait(every):
+            draw()
+
+    # In a copy of the context, which says how messages spell options.
+    thread = Thread(target=copy_context().run, args=(tick,), name="td7-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def compiling(status: Status, now: float) -> str | None:
+    """For how long updates have been compiled, and how to do without; None if they are not."""
+    if status.compiling_since is None:
+        return None
+    text = f"compiling … {now - status.compiling_since:.0f} s"
+    if any(m.updates for m in status.members):  # too late to begin with another engine
+        return text
+    return f"{text} ({assigned(Option('engine'), 'eager')} starts at once)"
+
+
+def _speed(status: Status, pace: Pace) -> tuple[str, str]:
+    """The rate, and the time so far and to go."""
+    times = f"{duration(status.seconds)} elapsed, {duration(pace.remaining(status))} to go"
+    return f"{pace.rate:,.0f} {status.step_unit}/s", times
 
 
 def _number(value: float | None) -> str:
@@ -119,16 +189,27 @@ class LiveProgress:
 
     every = 0.25  # seconds
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
+        self._clock = clock
+        self._pace = Pace()
         self._drawn = 0.0
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
-        if final or time.monotonic() - self._drawn >= self.every:
-            self._drawn = time.monotonic()
-            with suppress(OSError):
-                self._live.update(_draw(status()), refresh=True)
+        if not final and self._clock() - self._drawn < self.every:
+            return
+        self._drawn = self._clock()
+        now = status()
+        busy = compiling(now, self._drawn)
+        if busy is None:
+            self._pace.note(now)
+        with suppress(OSError):
+            speed = _speed(now, self._pace) if busy is None else (busy,)
+            self._live.update(_draw(now, speed), refresh=True)
+
+    def keep_showing(self, status: Callable[[], Status]) -> AbstractContextManager[object]:
+        return ticking(lambda: self.show(status))
 
     def say(self, message: str) -> None:
         with suppress(OSError):
@@ -143,7 +224,7 @@ class LiveProgress:
             self._live.stop()
 
 
-def _draw(status: Status) -> Group:
+def _draw(status: Status, speed: Sequence[str]) -> Group:
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column("seed", justify="right")
     counts = dict.fromkeys((status.step_unit, "updates"))
@@ -163,8 +244,7 @@ def _draw(status: Status) -> Group:
         Text(status.title, style="bold"),
         ProgressBar(total=1.0, completed=status.fraction, width=30),
         f"{status.fraction:4.0%}",
-        f"{status.rate:,.0f} {status.step_unit}/s",
-        Text(_times(status), style="dim"),
+        *(Text(text, style="dim" if i else "") for i, text in enumerate(speed)),
     )
     return Group(line, table)
 
@@ -174,21 +254,35 @@ class LineProgress:
 
     every = 15.0  # seconds
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
-        self._drawn = time.monotonic()
+        self._clock = clock
+        self._pace = Pace()
+        self._drawn: float | None = None
+        self._noted = float("-inf")
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
-        if not final and time.monotonic() - self._drawn < self.every:
+        time = self._clock()
+        self._drawn = time if self._drawn is None else self._drawn
+        is_due = final or time - self._drawn >= self.every
+        if not is_due and time - self._noted < TICK:
             return
-        self._drawn = time.monotonic()
-        now = status()
+        self._noted, now = time, status()
+        busy = compiling(now, time)
+        if busy is None:
+            self._pace.note(now)
+        if not is_due:
+            return
+        self._drawn = time
+        speed = "  ".join(_speed(now, self._pace)) if busy is None else busy
         seeds = "  ".join(
             f"[{m.seed}] {m.steps:,} {now.step_unit}, evaluation {_number(m.evaluation)}"
             for m in now.members
         )
-        rate = f"{now.rate:,.0f} {now.step_unit}/s"
-        self.say(f"{now.fraction:4.0%}  {rate}  {_times(now)}  {seeds}")
+        self.say(f"{now.fraction:4.0%}  {speed}  {seeds}")
+
+    def keep_showing(self, status: Callable[[], Status]) -> AbstractContextManager[object]:
+        return ticking(lambda: self.show(status))
 
     def say(self, message: str) -> None:
         say(message, self._file)
@@ -205,6 +299,10 @@ class QuietProgress:
 
     def show(self, status: Callable[[], Status], *, final: bool = False) -> None:
         pass
+
+    def keep_showing(self, status: Callable[[], Status]) -> AbstractContextManager[object]:
+        del status
+        return nullcontext()
 
     def say(self, message: str) -> None:
         pass
