@@ -13,8 +13,12 @@ from td7.statistics import (
     Interval,
     Sample,
     common,
+    difference_interval,
     drops,
+    has_welch,
     highlighted,
+    improvement_over_tasks,
+    improvement_over_tasks_interval,
     iqm,
     iqm_interval,
     normalised,
@@ -59,6 +63,35 @@ def test_welch_by_hand() -> None:
     """Means 1 apart, both errors 0.5: t = 1 / sqrt(0.5) with 18 degrees of freedom."""
     a, b = Sample(0, math.sqrt(2.5), 10), Sample(1, math.sqrt(2.5), 10)
     assert welch(a, b) == pytest.approx(2 * stats.t.sf(math.sqrt(2), 18))
+
+
+def test_the_interval_of_a_difference_by_hand() -> None:
+    """Errors of 1 each: t of 18 degrees of freedom is 2.1009 in tables, times sqrt(2) is 2.971."""
+    sd = math.sqrt(10)
+    interval = difference_interval(Sample(10, sd, 10), Sample(6, sd, 10))
+    assert interval == pytest.approx((4 - 2.971, 4 + 2.971), abs=1e-3)
+    # Without a spread of b: the errors are a's alone, and so are the 9 degrees of freedom, 2.2622.
+    interval = difference_interval(Sample(10, sd, 10), Sample(6, 0, 3))
+    assert interval == pytest.approx((4 - 2.262, 4 + 2.262), abs=1e-3)
+
+
+def test_the_interval_of_a_difference_is_scipys_and_agrees_with_p() -> None:
+    a, b = scores(10)[:, 0], scores(7)[:, 1]
+    test = stats.ttest_ind(a, b, equal_var=False)
+    interval = difference_interval(Sample.of(a), Sample.of(b))
+    assert interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+    at_the_edge = Sample.of(a - interval.low)
+    assert welch(at_the_edge, Sample.of(b)) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([1], [1, 2]), ([1, 2], [3]), ([1], [2]), ([1, 1], [2, 2]), ([1, 1], [1, 1])]
+)
+def test_differences_without_a_test(a: list[float], b: list[float]) -> None:
+    samples = Sample.of(a), Sample.of(b)
+    assert not has_welch(*samples)
+    with pytest.raises(ValueError, match="no interval of sd"):
+        difference_interval(*samples)
 
 
 def test_rank_correlation_by_hand() -> None:
@@ -173,6 +206,23 @@ def test_the_interval_of_improvement_draws_within_tasks() -> None:
     a, b = [[10, 1], [11, 2]], [[0, 90], [1, 91], [2, 92]]
     interval = probability_of_improvement_interval(a, b, generator())
     assert interval == Interval(0.5, 0.5)
+
+
+def test_improvement_over_tasks_with_different_seeds() -> None:
+    """Task 1: 1 and 3 over 2, 3, 0: 3.5 of 6. Task 2: 5 over 4, 9: 1 of 2."""
+    tasks = [([1, 3], [2, 3, 0]), ([5], [4, 9])]
+    assert improvement_over_tasks(tasks) == pytest.approx((3.5 / 6 + 1 / 2) / 2)
+    with pytest.raises(ValueError, match="one seed has no interval"):
+        improvement_over_tasks_interval(tasks, generator())
+
+
+def test_improvement_over_tasks_is_that_of_matrices() -> None:
+    a, b = scores(10), scores(7)[::-1] + 10
+    tasks = list(zip(a.T, b.T, strict=True))
+    assert improvement_over_tasks(tasks) == pytest.approx(probability_of_improvement(a, b))
+    expected = probability_of_improvement_interval(a, b, generator())
+    interval = improvement_over_tasks_interval(tasks, generator())
+    assert interval == pytest.approx(expected, abs=0.015)  # of other resamples
 
 
 def test_the_interval_of_improvement_is_scipys() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from td7.api import Run, evaluate, load, resume, train
     from td7.errors import InputError, RunError, Stopped
+    from td7.reports.compare import compare
     from td7.runs.export import export
     from td7.runs.policies import Policy
     from td7.studies.run import study
@@ -25,6 +26,7 @@ __all__ = [
     "Run",
     "RunError",
     "Stopped",
+    "compare",
     "evaluate",
     "export",
     "load",
@@ -36,6 +38,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("InputError", "RunError", "Stopped"), "errors"),
     "Policy": "runs.policies",
+    "compare": "reports.compare",
     "export": "runs.export",
     "study": "studies.run",
 }

@@ -19,6 +19,11 @@ LEVEL = 0.05  # of significance, the paper's
 RESAMPLES = 2000  # of a bootstrap
 
 
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Sample:
     """Results of several seeds: their mean, standard deviation and number."""
@@ -61,6 +66,25 @@ def welch(a: Sample, b: Sample) -> float:
     return float(result.pvalue)
 
 
+def has_welch(a: Sample, b: Sample) -> bool:
+    """Whether Welch's test has an answer: two seeds or more on both sides, and a spread."""
+    return bool(np.isfinite(a.sd) and np.isfinite(b.sd) and a.sd + b.sd > 0)
+
+
+def difference_interval(a: Sample, b: Sample) -> Interval:
+    """The 95% interval of the mean of a minus that of b, by Welch's test.
+
+    It holds 0 where `welch` is above 0.05: Student's t with Welch and Satterthwaite's degrees of
+    freedom.
+    """
+    if not has_welch(a, b):
+        raise ValueError(f"no interval of sd {a.sd:g} over {a.n} seeds, {b.sd:g} over {b.n}")
+    x, y = (sample.sd**2 / sample.n for sample in (a, b))
+    freedom = (x + y) ** 2 / (x**2 / (a.n - 1) + y**2 / (b.n - 1))
+    half = float(stats.t.ppf(1 - LEVEL / 2, freedom) * np.sqrt(x + y))
+    return Interval(a.mean - b.mean - half, a.mean - b.mean + half)
+
+
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rank correlation: 1 for the same order, -1 for the reverse."""
     x, y = (_numbers(what, values, ("pairs",)) for what, values in (("a", a), ("b", b)))
@@ -97,11 +121,6 @@ def _worse(sample: Sample, best: Sample) -> float:
     return welch(sample, best) / 2
 
 
-class Interval(NamedTuple):
-    low: float
-    high: float
-
-
 def iqm(scores: ArrayLike) -> float:
     """The interquartile mean over all seeds and tasks: without the lowest and highest quarter."""
     return float(_iqm(_numbers("scores", scores, SCORES)))
@@ -134,6 +153,27 @@ def probability_of_improvement_interval(
     """Its 95% percentile bootstrap interval, which resamples the seeds of a and b on every task."""
     x, y = _pair("a", a, "b", b)
     return _percentiles(_improvement(_resampled("a", x, random), _resampled("b", y, random)))
+
+
+def improvement_over_tasks(tasks: Sequence[tuple[ArrayLike, ArrayLike]]) -> float:
+    """`probability_of_improvement` of (seeds of a, seeds of b) per task, of any numbers."""
+    return float(np.mean([_improvement(*_columns(a, b)) for a, b in tasks]))
+
+
+def improvement_over_tasks_interval(
+    tasks: Sequence[tuple[ArrayLike, ArrayLike]], random: np.random.Generator
+) -> Interval:
+    """Its 95% percentile bootstrap interval, which resamples the seeds of a and b on every task."""
+    columns = [_columns(a, b) for a, b in tasks]
+    parts = [
+        _improvement(_resampled("a", x, random), _resampled("b", y, random)) for x, y in columns
+    ]
+    return _percentiles(np.mean(parts, axis=0))
+
+
+def _columns(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Two arrays [seeds] as [seeds, tasks] of one task."""
+    return _numbers("a", a, ("seeds",))[:, None], _numbers("b", b, ("seeds",))[:, None]
 
 
 def _improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

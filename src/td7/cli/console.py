@@ -1,10 +1,13 @@
 """Output of the commands: a console for tables, and the line that ends a command that failed."""
 
+import json
+import math
 import os
 import sys
+from collections.abc import Mapping
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from td7.errors import one_line, say
 
@@ -46,3 +49,16 @@ def flushed(status: int) -> int:
         if not isinstance(error, BrokenPipeError):  # `td7 list tasks | head`
             return failed(f"standard output cannot be written: {error.strerror}", status or 1)
     return status
+
+
+def print_json(data: Any) -> None:
+    """Print JSON, in which numbers that are not finite, which it lacks, are null."""
+    print(json.dumps(_finite(data), indent=2))
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data

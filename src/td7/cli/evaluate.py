@@ -3,10 +3,14 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from td7.cli.console import new_console
-from td7.cli.parser import Parser, add_trust
+from td7.cli.console import new_console, print_json
+from td7.cli.parser import Parser, add_json, add_trust
 from td7.errors import Option, say
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HELP = "play trained policies and show their returns"
 
@@ -36,6 +40,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         metavar="FILE",
         help="record a video of the first episode, as .mp4 or .gif (extra `video`)",
     )
+    add_json(parser)
     add_trust(parser)
 
 
@@ -56,8 +61,26 @@ def run(options: Namespace) -> int:
         say=say,
         trust=options.trust,
     )
+    if options.json:
+        print_json(_as_data(options, episodes))
+        return 0
     dataset = RunRecord.read(run_and_step(Path(options.dir))[0]).dataset
     new_console().print(return_table(episodes, data_origin(dataset)[1] if dataset else ""))
     if options.video:
         print(f"video: {options.video}")
     return 0
+
+
+def _as_data(options: Namespace, episodes: "pd.DataFrame") -> dict[str, Any]:
+    """Return what --json prints; the mean is over seeds."""
+    from td7.reports.result import seed_returns
+
+    seeds = seed_returns(episodes)
+    return {
+        "path": options.dir,
+        **{name: episodes.attrs[name] for name in ("env_kwargs", "fresh_seeds")},
+        "mean": float(seeds["mean"].mean()),
+        "seeds": seeds.to_dict("records"),
+        "episodes": episodes.to_dict("records"),
+        "video": options.video,
+    }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from td7 import __version__
-from td7.cli import bench, dataset, evaluate, export, report, resume, study, train
+from td7.cli import bench, compare, dataset, evaluate, export, report, resume, study, train
 from td7.cli import list as listing
 from td7.cli.console import failed, flushed, prepare_outputs
 from td7.cli.parser import Parser
@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Command] = {
     "list": listing,
     "study": study,
     "report": report,
+    "compare": compare,
     "dataset": dataset,
     "bench": bench,
 }

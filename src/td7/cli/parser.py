@@ -180,3 +180,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         help="make and import what the run folder names although another user made it: only if you "
         "trust its author",
     )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")

@@ -1,7 +1,7 @@
 """Tables that commands print."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from td7.datasets.scores import score
-from td7.reports.result import D4RL, D4RL_SCORE, seed_means
+from td7.reports.compare import Average, Compared, Comparison
+from td7.reports.result import D4RL, D4RL_SCORE, seed_means, seed_returns
+from td7.reports.tables.table import decimals, interval_text, mean_text, value_text
 from td7.statistics import Sample
 from td7.studies.folder import PlannedRun, RunState
 
@@ -59,17 +61,16 @@ def return_table(episodes: pd.DataFrame, origin: str = "") -> Table:
     scored = (_score_heading(origin),) if "score" in episodes else ()
     for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length", *scored):
         table.add_column(column, justify="right")
-    for seed, played in episodes.groupby("seed"):
-        returns = played["return"]
+    for seed in seed_returns(episodes).to_dict("records"):
         table.add_row(
-            str(seed),
-            str(len(returns)),
-            f"{returns.mean():,.1f}",
-            f"{returns.std():,.1f}" if len(returns) > 1 else "–",
-            f"{returns.min():,.1f}",
-            f"{returns.max():,.1f}",
-            f"{played['length'].mean():,.0f}",
-            *(f"{played['score'].mean():.1f}" for _ in scored),
+            str(seed["seed"]),
+            str(seed["episodes"]),
+            f"{seed['mean']:,.1f}",
+            f"{seed['sd']:,.1f}" if seed["episodes"] > 1 else "–",
+            f"{seed['min']:,.1f}",
+            f"{seed['max']:,.1f}",
+            f"{seed['mean_length']:,.0f}",
+            *(f"{seed['score']:.1f}" for _ in scored),
         )
     return table
 
@@ -84,6 +85,61 @@ def _returns_title(conditions: Mapping[Any, Any]) -> str:
 def _score_heading(origin: str) -> str:
     """Return the heading of D4RL scores, which names the data unless they are D4RL's."""
     return D4RL_SCORE if origin == D4RL else f"{D4RL_SCORE} ({origin})"
+
+
+def comparison_tables(compared: Compared) -> Iterator[Table]:
+    """Return a table per task and step, then one of the averages over tasks."""
+    places = dict.fromkeys((row.task, row.step) for row in compared.comparisons)
+    for task, step in places:
+        yield _comparison_table(
+            [row for row in compared.comparisons if (row.task, row.step) == (task, step)]
+        )
+    if compared.averages:
+        table = _table_of_rows("averages over tasks", "P(better)", "tasks")
+        for average in compared.averages:
+            tasks = str(len(average.tasks))
+            table.add_row(Text(average.row), _probability(average), tasks)
+        yield table
+
+
+def _comparison_table(rows: Sequence[Comparison]) -> Table:
+    """Return a row for the baseline, then one per comparison with it."""
+    first = rows[0]
+    title = f"{first.task} at step {first.step:,}: {first.quantity} ± 1.96 sd / √seeds"
+    table = _table_of_rows(title, "mean", "difference", "p", "P(better)", "seeds")
+    largest = max(abs(mean) for mean in (first.baseline_mean, *(row.mean for row in rows)))
+    spec = f",.{decimals(largest)}f"
+    mean = mean_text(first.baseline_mean, first.baseline_interval, spec)
+    table.add_row(Text(first.baseline), mean, "baseline", "", "", str(first.baseline_seeds))
+    for row in rows:
+        limits = row.difference_low, row.difference_high
+        table.add_row(
+            Text(row.row),
+            mean_text(row.mean, row.interval, spec),
+            Text(interval_text(row.difference, *limits, f"+{spec}")),
+            _p(row.p),
+            _probability(row),
+            str(row.seeds),
+        )
+    return table
+
+
+def _table_of_rows(title: str, *columns: str) -> Table:
+    """Return a table with a column of names, which may contain rich's markup and be long."""
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column("row", overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=column in ("p", "seeds"))
+    return table
+
+
+def _p(p: float | None) -> str:
+    return "< 0.001" if p is not None and p < 0.001 else value_text(p, ".3f")
+
+
+def _probability(row: Comparison | Average) -> Text:
+    limits = row.probability_low, row.probability_high
+    return Text(interval_text(row.probability, *limits, ".2f"))
 
 
 def dataset_table(summary: Mapping[str, Any]) -> Table:

@@ -4,7 +4,7 @@ import dataclasses
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from td7.cli.console import failed, new_console
 from td7.cli.parser import Parser, add_from_options, add_import
@@ -49,18 +49,25 @@ def hyperparameter_names(algorithms: Sequence[str] = ()) -> set[str]:
 
 def hyperparameter_help(name: str) -> str:
     """Return a line per hyperparameter of an algorithm, grouped by where the idea comes from."""
+    lines = [f"hyperparameters of {name}, for --set:"]
+    for group, fields in hyperparameters(name).items():
+        lines.append(f"  {group}")
+        lines += [f"    {f + '=' + to_word(default):36}{doc}" for f, default, doc in fields]
+    return "\n".join(lines)
+
+
+def hyperparameters(name: str) -> dict[str, list[tuple[str, Any, str]]]:
+    """Return {group: [(name, default, doc), …]} of the hyperparameters that an algorithm takes."""
     from td7.algorithms import ALGORITHMS
     from td7.algorithms.config import ONLINE_GROUPS
     from td7.configs import describe_fields
 
     algorithm = ALGORITHMS[name]
-    lines = [f"hyperparameters of {name}, for --set:"]
-    for group, fields in describe_fields(algorithm.config).items():
-        if group in ONLINE_GROUPS and not algorithm.online:
-            continue  # offline algorithms refuse these
-        lines.append(f"  {group}")
-        lines += [f"    {f + '=' + to_word(default):36}{doc}" for f, default, doc in fields]
-    return "\n".join(lines)
+    return {
+        group: fields
+        for group, fields in describe_fields(algorithm.config).items()
+        if algorithm.online or group not in ONLINE_GROUPS  # offline algorithms refuse these
+    }
 
 
 def run(options: Namespace) -> int:

@@ -32,6 +32,13 @@ def minari_root() -> Path:
     return Path(os.environ.get("MINARI_DATASETS_PATH", "~/.minari/datasets")).expanduser()
 
 
+def local_datasets() -> dict[str, Path]:
+    """Return the folders of the datasets on this machine, by id."""
+    root = minari_root()
+    folders = sorted(file.parents[1] for file in root.glob("**/data/metadata.json"))
+    return {folder.relative_to(root).as_posix(): folder for folder in folders}
+
+
 def minari_folder(path: Path) -> Path | None:
     """Return the data folder of the Minari dataset with this path or id; None if there is none."""
     candidates = (path, path / "data", minari_root() / path / "data")

@@ -1,7 +1,7 @@
 """Run folders, study folders, and folders of either → results."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,12 +27,10 @@ def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
     results: list[Result] = []
     notes: list[str] = []
     for folder in folders:
-        runs, studies = _find(folder)
-        for path in runs:
-            try:
-                results.append(read_run(path))
-            except (InputError, ValueError) as error:
-                notes.append(f"{path} left out: {one_line(error)}")
+        runs, studies = find(folder)
+        read, problems = read_runs(runs)
+        results += read
+        notes += problems
         for path in studies:
             notes += _missing_runs(path, results)
     results, pool_notes = pool(sorted(name_rows(results), key=pooling_order))
@@ -46,7 +44,19 @@ def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
     return results, notes
 
 
-def _find(folder: Path) -> Folders:
+def read_runs(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
+    """The results of run folders, and a note per folder that cannot be read."""
+    results: list[Result] = []
+    notes: list[str] = []
+    for path in paths:
+        try:
+            results.append(read_run(path))
+        except (InputError, ValueError) as error:
+            notes.append(f"{path} left out: {one_line(error)}")
+    return results, notes
+
+
+def find(folder: Path) -> Folders:
     """The run and study folders in a folder, by name; a run folder is not searched further."""
     if not folder.exists():
         raise InputError(f"{folder} does not exist")

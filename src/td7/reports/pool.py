@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from td7.errors import one_line
 from td7.reports.labels import hyperparameters
-from td7.reports.result import Result, paper_places, rank, seed_list, study_or_empty
+from td7.reports.result import ONE_SEED, Result, paper_places, rank, seed_list, study_or_empty
 from td7.runs.fingerprint import differences
 from td7.runs.record import uses_tf32
 from td7.statistics import Aligned, common
@@ -67,7 +67,7 @@ def pool(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
 
 def _add(first: Result, other: Result) -> tuple[Result, str]:
     """The first run with the other's new seeds, and a note on those that it already has."""
-    difference = _difference(_experiment(first), _experiment(other))
+    difference = experiment_difference(first, other)
     if difference:
         raise ValueError(f"it differs from {first.folder}: {difference}")
     shared = [seed for seed in other.seeds if seed in first.seeds]
@@ -79,6 +79,16 @@ def _add(first: Result, other: Result) -> tuple[Result, str]:
         return _merge(first, other), ""
     note = f"adds {seed_list(new)} only, and no run time: {reason}"
     return _merge(first, _select_seeds(other, new)), note
+
+
+def experiment_difference(a: Result, b: Result) -> str:
+    """What two runs of an algorithm on a task did not learn alike; "" if nothing."""
+    return _difference(_experiment(a), _experiment(b))
+
+
+def measurement_difference(a: Result, b: Result) -> str:
+    """How the measurements of two runs' returns differ; "" if they do not."""
+    return _difference(_measurement(a), _measurement(b))
 
 
 def _experiment(result: Result) -> dict[str, Any]:
@@ -127,7 +137,7 @@ def _merge(a: Result, b: Result) -> Result:
             for seed, row in zip(part.seeds, part.values.tolist(), strict=True)
         }
     )
-    measured = _difference(_measurement(a), _measurement(b))
+    measured = measurement_difference(a, b)
     changed = differences(a.record.fingerprint, b.record.fingerprint)
     difference = ", ".join([*([measured] if measured else []), *changed])
     note = f"pools the seeds of {a.folder} and of {b.folder}"
@@ -141,7 +151,7 @@ def _merge(a: Result, b: Result) -> Result:
         seconds=_sum(a.seconds, b.seconds),
         learning_seconds=_sum(a.learning_seconds, b.learning_seconds),
         finished=a.finished and b.finished,
-        notes=(*a.notes, *b.notes, *curves.left_out, note),
+        notes=(*(n for n in (*a.notes, *b.notes) if n != ONE_SEED), *curves.left_out, note),
     )
 
 

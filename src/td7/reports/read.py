@@ -11,6 +11,7 @@ from td7.datasets.scores import score
 from td7.errors import InputError, one_line
 from td7.reports.labels import changes, changes_text
 from td7.reports.result import (
+    ONE_SEED,
     Result,
     data_origin,
     machine_name,
@@ -146,7 +147,7 @@ def _is_finished(record: RunRecord, curves: Aligned | None, notes: list[str]) ->
     if not (has_last and has_ended):
         notes.append(f"unfinished: at {last:,} of {total}")
     if len(curves.seeds) == 1:
-        notes.append("one seed: no interval and no test")
+        notes.append(ONE_SEED)
     return not missing and has_last and has_ended
 
 

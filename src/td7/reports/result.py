@@ -21,6 +21,7 @@ from td7.types import Task
 D4RL, MINARI, SELF_COLLECTED, OTHER = "D4RL", "Minari", "self-collected", "of other origin"
 D4RL_SCORE = "D4RL score"
 D4RL_FILE = re.compile(r"[a-z0-9]+_[a-z_]+-v\d+")  # the stem of a file as D4RL names it
+ONE_SEED = "one seed: no interval and no test"  # a note
 LONGEST_TEXT = 10_000  # characters of a caption
 
 
@@ -174,6 +175,18 @@ def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
 def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
     """The mean return of every evaluation: a row per step, a column per seed."""
     return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
+
+
+def seed_returns(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What every seed's episodes have come to: a row per seed."""
+    columns = {
+        "episodes": ("return", "size"),
+        **{name: ("return", name) for name in ("mean", "std", "min", "max")},
+        "mean_length": ("length", "mean"),
+        **({"score": ("score", "mean")} if "score" in episodes else {}),
+    }
+    table: pd.DataFrame = episodes.groupby("seed").agg(**columns)
+    return table.rename(columns={"std": "sd"}).reset_index()
 
 
 def machine_name(record: RunRecord) -> str:

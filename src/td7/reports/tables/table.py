@@ -134,10 +134,11 @@ def return_specs(records: Sequence[Record], *keys: str) -> dict[str, str]:
     for record in records:
         sizes = [abs(record[key]) for key in keys if record[key] is not None]
         largest[record["place"]] = max([largest.get(record["place"], 0.0), *sizes])
-    return {place: f".{_decimals(size)}f" for place, size in largest.items()}
+    return {place: f".{decimals(size)}f" for place, size in largest.items()}
 
 
-def _decimals(largest: float) -> int:
+def decimals(largest: float) -> int:
+    """How many give a number of this size three digits or more."""
     return min(MOST_DECIMALS, max(0, 2 - math.floor(math.log10(largest)))) if largest else 0
 
 
