@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help setup demo test test-slow test-faults test-browser check option-types format bench clean
+.PHONY: help setup demo test test-slow test-faults test-browser check option-types notebook format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ option-types: setup  ## write src/td7/option_types.py anew, after a change of op
 format: setup  ## format the code, sort imports
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+notebook: setup  ## execute docs/notebook.ipynb and write its outputs anew
+	@cd tests && ../$(BIN)/python execute_notebook.py
 
 bench: setup  ## measure updates a second on this machine
 	@$(BIN)/td7 bench

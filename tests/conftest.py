@@ -35,6 +35,13 @@ def config_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(autouse=True)
+def no_learning_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no runs, which takes longer than most of them, except in tests that are about it."""
+    if "draws" not in request.keywords:
+        monkeypatch.setattr("td7.reports.single_run.draw", lambda folder: None)
+
+
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run what the compiler sees of an update, without generating code, which takes long."""

@@ -231,6 +231,7 @@ def test_help_of_train_names_every_option_and_hyperparameter(
     assert "(default: 1_000_000)" in out
 
 
+@pytest.mark.draws
 def test_train_prints_its_results_and_draws_the_learning_curve(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,6 +164,7 @@ def test_every_step_is_an_update(data: Path) -> None:
 # -- what is shown -------------------------------------------------------------------------------
 
 
+@pytest.mark.draws
 def test_the_command_shows_no_score_without_reference_returns(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_run_that_was_killed_before_its_config_can_begin(
 # -- paths -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])
 def test_a_task_may_change_the_working_folder(
     checkpoints: str,
@@ -169,6 +170,7 @@ def test_links_and_special_files_are_refused(
     assert not report.exists()
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("name", ["learning_curve.png", "finished.json", ".timings.csv.tmp"])
 def test_what_a_hard_link_shares_stays_as_it_is(run_copy: Path, tmp_path: Path, name: str) -> None:
     shared = tmp_path / "shared"

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from td7.api import Run, evaluate, load, resume, train
+    from td7.api import Run, evaluate, load, report, resume, train
     from td7.errors import InputError, RunError, Stopped
     from td7.reports.compare import compare
     from td7.runs.export import export
@@ -30,6 +30,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "report",
     "resume",
     "study",
     "train",

@@ -1,11 +1,12 @@
-"""The public functions for one run: train, resume, load, evaluate. The command line calls these."""
+"""The public functions of runs: train, resume, load, evaluate, report. The commands call these."""
 
+import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import pandas as pd
 from pandas.api.types import is_integer_dtype
@@ -13,7 +14,7 @@ from pandas.api.types import is_integer_dtype
 from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, Option
-from td7.files import working_folder_kept
+from td7.files import shown, working_folder_kept
 from td7.option_types import TrainKeywords
 from td7.option_values import parse_env_kwargs, parse_seeds
 from td7.options import MOST_EPISODES, TrainOptions, document_options
@@ -33,13 +34,19 @@ from td7.runs.video import record
 from td7.seeding import Stream
 from td7.types import AnyPath, Settings
 
+if TYPE_CHECKING:  # these take seconds to load
+    from matplotlib.figure import Figure
+
+    from td7.reports.write import WrittenReport
+
 
 class Run:
     """A run folder; its tables are read with pandas."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
-        self.config = RunRecord.read(self.path).data
+        self._record = RunRecord.read(self.path)
+        self.config = self._record.data
 
     def __fspath__(self) -> str:
         """Whatever takes a run's path also takes the run."""
@@ -65,11 +72,42 @@ class Run:
         """seed, step, update, and one column per metric."""
         return self._read("metrics.csv")
 
+    def summary(self) -> pd.DataFrame:
+        """Mean returns of the first, the best and the last evaluation.
+
+        There is a row per seed, then "mean" and "interval", 1.96 sd / sqrt(n) over the seeds. The
+        last evaluation is the last one that every seed has, at step `attrs["step"]`. Runs on a
+        dataset also have its D4RL score, on tasks that have one.
+        """
+        from td7.reports import single_run
+
+        return single_run.summary(self._record, self.evaluations)
+
+    def plot(self) -> "Figure":
+        """The learning curve as a matplotlib figure: every seed, their mean and its interval.
+
+        A notebook shows it as the last value of a cell; elsewhere `run.plot().savefig(file)`.
+        """
+        from td7.reports import single_run
+
+        figure: Figure = single_run.plot(self._record, self.evaluations)
+        return figure
+
+    def policy(self, seed: int | None = None) -> policies.Policy:
+        """The trained policy of a seed, which only runs of several seeds need: see `td7.load`."""
+        return load(self.path, seed)
+
     def _read(self, name: str) -> pd.DataFrame:
         return read_table(self.path / name)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+        return f"Run({str(shown(self.path))!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: task, algorithm, steps, seeds, result and learning curve."""
+        from td7.reports import single_run
+
+        return single_run.as_html(self._record, self.evaluations)
 
 
 def train(
@@ -92,7 +130,7 @@ def train(
     from td7.training.start import start
 
     stop_script_import()
-    return Run(start(train_options({"algorithm": algorithm, **options}), listener=listener))
+    return _drawn(start(train_options({"algorithm": algorithm, **options}), listener=listener))
 
 
 document_options(train, TrainOptions, Run)
@@ -135,7 +173,15 @@ def resume(
         quiet=quiet,
         trust=trust,
     )
-    return Run(continue_run(Path(path), options, listener))
+    return _drawn(continue_run(Path(path), options, listener))
+
+
+def _drawn(path: Path) -> Run:
+    """The run, with its learning curve in its folder."""
+    from td7.reports import single_run
+
+    single_run.draw(path)
+    return Run(path)
 
 
 def load(path: AnyPath, seed: int | None = None) -> policies.Policy:
@@ -240,3 +286,29 @@ def _last_evaluations(run: Path) -> dict[int, int]:
         )
     last = evaluations.groupby("seed")["step"].max()
     return dict(zip(last.index.tolist(), last.tolist(), strict=True))
+
+
+def report(
+    paths: AnyPath | Iterable[AnyPath],
+    *,
+    out: AnyPath = "report",
+    figures: bool = True,
+    markdown: AnyPath | Iterable[AnyPath] = (),
+) -> "WrittenReport":
+    """Write tables, figures and a web page of runs into the folder `out`; return what was written.
+
+    `paths` are runs, run folders, study folders, or folders of these. `markdown` names files that
+    receive all tables, or those that their marks name, as `td7 report --help` describes. The result
+    has the path of the page, a line on the runs, and notes on what is missing.
+    """
+    from td7.reports.write import write_report
+
+    return write_report(
+        _as_paths(paths), Path(out), with_figures=figures, markdown=_as_paths(markdown)
+    )
+
+
+def _as_paths(given: AnyPath | Iterable[AnyPath]) -> list[Path]:
+    if isinstance(given, str | os.PathLike):
+        return [Path(given)]
+    return [Path(path) for path in given]

@@ -105,6 +105,11 @@ def writing_to(path: Path) -> Iterator[None]:
         raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
 
 
+def shown(path: Path) -> Path:
+    """Return a path as messages name it: from the working folder, if it is in it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def make_folder(path: Path) -> None:
     """Create a folder that the user named, with its parents; if it cannot be, create nothing."""
     with writing_to(path):

@@ -65,6 +65,11 @@ class Task:
         return self.id.startswith(CALLABLES)
 
     @property
+    def title(self) -> str:
+        """The id as people read it: of a task that a program makes itself, the function's name."""
+        return self.id.removeprefix(f"{CALLABLES}__main__.").removeprefix(CALLABLES)
+
+    @property
     def name(self) -> str:
         """The id without its module."""
         return self.id.rpartition(":")[2]

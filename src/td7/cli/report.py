@@ -3,15 +3,8 @@
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from td7.cli.parser import Parser
-from td7.errors import InputError, one_line
-from td7.files import check_writable, writing_to
-
-if TYPE_CHECKING:  # it loads pandas
-    from td7.reports.report import Report
 
 HELP = "make tables, figures and a web page from runs, compared with the paper"
 
@@ -38,34 +31,14 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     )
 
 
-def _with_tables(file: Path, report: "Report") -> str:
-    """Return what the Markdown file will hold; raise before anything is written."""
-    from td7.reports.markdown import with_tables
-
-    try:
-        if not file.exists():
-            check_writable(file)
-            return with_tables("", report)
-        if not file.is_file():
-            raise InputError("it is not a file")
-        return with_tables(file.read_text(encoding="utf-8"), report)
-    except (OSError, UnicodeError, InputError) as error:
-        raise InputError(f"cannot write to {file}: {one_line(error)}") from None
-
-
 def run(options: Namespace) -> int:
-    from td7.reports.report import read_report
-    from td7.reports.write import write
+    from td7.api import report
 
-    report = read_report([Path(folder) for folder in options.dirs])
-    out = Path(options.out)
-    texts = {file: _with_tables(file, report) for file in map(Path, options.markdown)}
-    files = write(report, out, with_figures=not options.no_figures)
-    for file, text in texts.items():
-        with writing_to(file):
-            file.write_text(text, encoding="utf-8")
-    print(report.summary)
-    for note in report.notes:
+    written = report(
+        options.dirs, out=options.out, figures=not options.no_figures, markdown=options.markdown
+    )
+    print(written.summary)
+    for note in written.notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"wrote {len(files)} files, among them {out / 'report.html'}")
+    print(f"wrote {len(written.files)} files, among them {written.page}")
     return 0

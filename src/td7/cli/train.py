@@ -3,7 +3,6 @@
 import dataclasses
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from td7.cli.console import failed, new_console
@@ -71,27 +70,21 @@ def hyperparameters(name: str) -> dict[str, list[tuple[str, Any, str]]]:
 
 
 def run(options: Namespace) -> int:
-    from td7.api import Run
+    from td7.api import train
     from td7.options import TrainOptions
-    from td7.training.resolve import train_options
-    from td7.training.start import start
 
     values = {f.name: getattr(options, f.name) for f in dataclasses.fields(TrainOptions)}
-    chosen = train_options(values)
-    return finish_training(lambda: Run(start(chosen)), quiet=chosen.quiet)
+    return finish_training(lambda: train(**values), quiet=options.quiet)
 
 
 def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
-    """Train, draw the learning curve, and print the results and where they are."""
+    """Train, and print the results and where they are."""
     from td7.cli.terminal import evaluation_table
-    from td7.files import temporary_file
-    from td7.reports.curves import learning_curve
+    from td7.files import shown
     from td7.reports.result import data_origin
+    from td7.reports.single_run import PICTURE
     from td7.rollouts.registration import can_draw
     from td7.runs.record import RunRecord
-
-    def shown(path: Path) -> Path:
-        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
     try:
         run = train()
@@ -99,16 +92,10 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
         return failed(
             f"{stop}; continue it exactly with `td7 resume {shown(stop.path)}`", 128 + stop.signum
         )
-    picture = run.path / "learning_curve.png"
-    record = RunRecord.read(run.path)
-    task, dataset = record.task, record.dataset
-    title = f"{record.algorithm} on {Path(dataset.source).stem if dataset else task.id}"
-    unit = "updates" if dataset else "environment steps"
-    figure = learning_curve(run.evaluations, title, unit)
-    with temporary_file(picture) as temporary:  # replaced, as its name may be a hard link
-        figure.savefig(temporary, dpi=150, format="png")
     if quiet:
         return 0
+    record = RunRecord.read(run.path)
+    task, dataset = record.task, record.dataset
     console = new_console()
     if dataset:
         origin = data_origin(dataset)[1]
@@ -118,7 +105,7 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     else:
         console.print(evaluation_table(run.evaluations))
     folder = shown(run.path)
-    lines = {"learning curve": str(folder / picture.name), "all files": str(folder)}
+    lines = {"learning curve": str(folder / PICTURE), "all files": str(folder)}
     if can_draw(task):
         lines["make a video"] = f"td7 evaluate {folder} --video {folder / 'video.mp4'}"
     for label, text in lines.items():

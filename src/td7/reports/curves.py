@@ -110,6 +110,7 @@ def learning_curve(evaluations: pd.DataFrame, title: str, step_unit: str) -> Any
         options = {"color": "black", "linewidth": 2, **marker_options(mean)}
         axes.plot(common.index, mean, label="mean ± 1.96 sd/√n", **options)
     axes.set(title=title, xlabel=step_unit, ylabel="evaluation return")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.01)
     axes.legend(frameon=False, fontsize="small", ncols=2)
     return figure

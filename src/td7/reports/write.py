@@ -2,17 +2,65 @@
 
 import csv
 import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from td7.errors import InputError
-from td7.files import check_no_link, make_folder, read_json, write_json
+from td7.errors import InputError, one_line
+from td7.files import (
+    check_no_link,
+    check_writable,
+    make_folder,
+    read_json,
+    write_json,
+    writing_to,
+)
 from td7.files import write as write_file
 from td7.reports.figures import figures, save
 from td7.reports.formats import as_csv, as_latex, as_markdown, csv_cell
 from td7.reports.html import page
-from td7.reports.markdown import markdown_page
-from td7.reports.report import Report
+from td7.reports.markdown import markdown_page, with_tables
+from td7.reports.report import Report, read_report
 from td7.reports.result import plain
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A report in a folder, whose page is report.html."""
+
+    page: Path
+    files: tuple[Path, ...]  # all that were written; `page` is the first
+    summary: str  # the number of runs and seeds, and their time
+    notes: tuple[str, ...]  # a line per thing that is missing, incomplete, failed or left out
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, *(f"note: {note}" for note in self.notes), str(self.page)])
+
+
+def write_report(
+    folders: Sequence[Path], out: Path, *, with_figures: bool, markdown: Sequence[Path]
+) -> WrittenReport:
+    """Write the report of these folders, and its tables into these Markdown files."""
+    report = read_report(folders)
+    texts = {file: _with_tables(file, report) for file in markdown}
+    files = write(report, out, with_figures=with_figures)
+    for file, text in texts.items():
+        with writing_to(file):
+            file.write_text(text, encoding="utf-8")
+    return WrittenReport(out / "report.html", tuple(files), report.summary, report.notes)
+
+
+def _with_tables(file: Path, report: Report) -> str:
+    """What the Markdown file will hold; raise before anything is written."""
+    try:
+        if not file.exists():
+            check_writable(file)
+            return with_tables("", report)
+        if not file.is_file():
+            raise InputError("it is not a file")
+        return with_tables(file.read_text(encoding="utf-8"), report)
+    except (OSError, UnicodeError, InputError) as error:
+        raise InputError(f"cannot write to {file}: {one_line(error)}") from None
 
 
 def write(report: Report, out: Path, *, with_figures: bool = True) -> list[Path]:

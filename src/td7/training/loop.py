@@ -384,7 +384,7 @@ class SingleProcessTraining(ABC):
 
     def status(self) -> Status:
         return Status(
-            title=f"{self.config.algorithm} {self.config.task.id}",
+            title=f"{self.config.algorithm} {self.config.task.title}",
             step_unit=self.config.step_unit,
             target=self.config.steps,
             target_updates=self.config.updates,

@@ -1,14 +1,15 @@
-"""Progress for the user: a live table on a terminal, plain lines elsewhere, or none."""
+"""Progress for the user: a live table on a terminal or in a notebook, else lines, or none."""
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -184,14 +185,12 @@ def _number(value: float | None) -> str:
     return "–" if value is None or value == float("-inf") else f"{value:,.1f}"
 
 
-class LiveProgress:
-    """A table of seeds under a bar, redrawn in place, as long as there is a terminal."""
+class TableProgress(ABC):
+    """A table of seeds under a bar, which is replaced as the run proceeds."""
 
-    every = 0.25  # seconds
+    every: float  # seconds
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._live = Live(console=console, auto_refresh=False, transient=False)
-        self._live.start()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._pace = Pace()
         self._drawn = 0.0
@@ -204,12 +203,29 @@ class LiveProgress:
         busy = compiling(now, self._drawn)
         if busy is None:
             self._pace.note(now)
-        with suppress(OSError):
-            speed = _speed(now, self._pace) if busy is None else (busy,)
-            self._live.update(_draw(now, speed), refresh=True)
+        self._replace(_draw(now, _speed(now, self._pace) if busy is None else (busy,)))
+
+    @abstractmethod
+    def _replace(self, table: Group) -> None:
+        """Show this table instead of the last one."""
 
     def keep_showing(self, status: Callable[[], Status]) -> AbstractContextManager[object]:
         return ticking(lambda: self.show(status))
+
+
+class LiveProgress(TableProgress):
+    """The table redrawn in place, as long as there is a terminal."""
+
+    every = 0.25
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live.start()
+
+    def _replace(self, table: Group) -> None:
+        with suppress(OSError):
+            self._live.update(table, refresh=True)
 
     def say(self, message: str) -> None:
         with suppress(OSError):
@@ -247,6 +263,40 @@ def _draw(status: Status, speed: Sequence[str]) -> Group:
         *(Text(text, style="dim" if i else "") for i, text in enumerate(speed)),
     )
     return Group(line, table)
+
+
+class NotebookProgress(TableProgress):
+    """The table below a notebook's cell, by IPython alone: rich needs widgets, which may lack."""
+
+    every = 0.5
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._display: Any = None  # from the first table on
+
+    def _replace(self, table: Group) -> None:
+        shown = Table.grid()  # which IPython can show, unlike a Group
+        shown.add_row(table)
+        if self._display is None:
+            self._display = _display(shown)
+        else:
+            self._display.update(shown)
+
+    def say(self, message: str) -> None:
+        say(message, sys.stdout)
+
+    def warn(self, message: str) -> None:
+        say(message)  # red, as notebooks show standard error
+
+    def close(self) -> None:
+        pass
+
+
+def _display(table: Table) -> Any:
+    """Show it below the cell; return the handle that replaces it."""
+    from IPython.display import display
+
+    return display(table, display_id=True)  # type: ignore[no-untyped-call]  # IPython has none
 
 
 class LineProgress:
@@ -315,8 +365,10 @@ class QuietProgress:
 
 
 def make_progress(*, quiet: bool) -> Progress:
-    """The progress that suits standard error, where it goes so that output can be piped."""
+    """The progress that suits a notebook, or standard error, so that output can be piped."""
     if quiet:
         return QuietProgress()
     console = Console(stderr=True)
+    if console.is_jupyter:
+        return NotebookProgress()
     return LiveProgress(console) if console.is_terminal else LineProgress(sys.stderr)

@@ -87,7 +87,7 @@ def start(
     if options.tensorboard:
         check_package("tensorboard")
     kind = config.variant or config.algorithm
-    what = dataset.name if dataset else config.task.id
+    what = dataset.name if dataset else config.task.title
     given = Path(options.out) if options.out else _default_folder(kind, what)
     path = given.absolute()  # a task may change the working folder
     record = {
@@ -358,7 +358,7 @@ def _is_finished_for_good(path: Path, config: RunConfig) -> bool:
 def _announce(setup: RunSetup, resumption: str = "") -> None:
     """Say what the run does, what it takes, and what may surprise."""
     config, dataset, progress = setup.config, setup.dataset, setup.progress
-    where = f"{dataset.name} ({config.task.id})" if dataset else config.task.id
+    where = f"{dataset.name} ({config.task.id})" if dataset else config.task.title
     for warning in dataset.warnings if dataset else ():
         progress.warn(f"{where}: {warning}")
     steps = f"{config.steps:,} {config.step_unit}" + (f", {resumption}" if resumption else "")

@@ -1,0 +1,103 @@
+"""What a single run shows: its learning curve, its evaluations in short, and both in a notebook."""
+
+import html
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from td7.datasets.scores import score
+from td7.errors import InputError
+from td7.files import shown, temporary_file
+from td7.reports.curves import learning_curve
+from td7.reports.result import D4RL_SCORE, seed_list, seed_means
+from td7.runs.record import RunRecord, finished_steps
+from td7.runs.tables import read_table
+from td7.statistics import Sample
+
+PICTURE = "learning_curve.png"
+PICTURE_WIDTH = 480  # pixels, in a notebook
+
+
+def draw(folder: Path) -> None:
+    """Write the learning curve of a run into its folder."""
+    record = RunRecord.read(folder)
+    figure = plot(record, read_table(folder / "evaluations.csv"))
+    with temporary_file(folder / PICTURE) as temporary:  # replaced: its name may be a hard link
+        figure.savefig(temporary, dpi=150, format="png")
+
+
+def plot(record: RunRecord, evaluations: pd.DataFrame) -> Any:
+    """The learning curve as a figure; raise before the first evaluation."""
+    if evaluations.empty:
+        raise InputError(f"{record.folder} has no evaluation yet")
+    unit = "updates" if record.dataset else "environment steps"
+    return learning_curve(evaluations, title(record), unit)
+
+
+def title(record: RunRecord) -> str:
+    """The algorithm, and the name of the task or the dataset."""
+    where = Path(record.dataset.source).stem if record.dataset else record.task.title
+    return f"{record.algorithm} on {where}"
+
+
+def summary(record: RunRecord, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """A row per seed, then the mean over seeds and its interval; `attrs` names the last step."""
+    curves = seed_means(evaluations).reindex(columns=list(record.seeds)).dropna()
+    if curves.empty:
+        raise InputError(f"{record.folder} has no evaluation of every seed yet")
+    last = curves.iloc[-1]
+    table = pd.DataFrame({"first": curves.iloc[0], "best": curves.max(), "last": last})
+    scores = score(record.task.id, last) if record.dataset else None
+    if scores is not None:
+        table["score"] = scores
+    samples = {name: Sample.of(table[name]) for name in table}
+    table.loc["mean"] = {name: sample.mean for name, sample in samples.items()}
+    table.loc["interval"] = {name: sample.interval for name, sample in samples.items()}
+    table.attrs["step"] = int(curves.index[-1])
+    return table
+
+
+# -- in a notebook -------------------------------------------------------------------------------
+
+
+def as_html(record: RunRecord, evaluations: pd.DataFrame) -> str:
+    """A few lines and the learning curve."""
+    unit = "updates" if record.dataset else "steps"
+    state = "finished" if finished_steps(record.folder) is not None else "not finished"
+    folder = html.escape(str(shown(record.folder)))
+    lines = [
+        f"<b>{html.escape(title(record))}</b>",
+        html.escape(_result(record, evaluations)),
+        f"{record.steps:,} {unit}, {_seeds(record.seeds)}, {state}, <code>{folder}</code>",
+    ]
+    picture = ""
+    if not evaluations.empty:
+        data = b64encode(plot(record, evaluations)._repr_png_()).decode()
+        picture = (
+            f'<img width="{PICTURE_WIDTH}" alt="learning curve" src="data:image/png;base64,{data}">'
+        )
+    return f'<div style="line-height: 1.6">{"<br>".join(lines)}<br>{picture}</div>'
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    first, last = seeds[0], seeds[-1]
+    is_range = len(seeds) > 2 and list(seeds) == list(range(first, last + 1))
+    return f"seeds {first}–{last}" if is_range else seed_list(seeds)
+
+
+def _result(record: RunRecord, evaluations: pd.DataFrame) -> str:
+    """The last evaluation in words."""
+    try:
+        table = summary(record, evaluations)
+    except InputError:
+        return "no evaluation yet"
+    column, quantity = ("score", D4RL_SCORE) if "score" in table else ("last", "return")
+    unit = "updates" if record.dataset else "steps"
+    after = f"after {table.attrs['step']:,} {unit}"
+    sample = Sample.of(table.loc[list(record.seeds), column])
+    if sample.n == 1:
+        return f"{quantity} {sample.mean:,.1f} {after}"
+    return f"{quantity} {sample:,.1f} {after} (mean ± 1.96 sd/√n of {sample.n} seeds)"
