@@ -1,13 +1,15 @@
 """A run in Python: its summary, its figure, its policy, and what a notebook shows of it."""
 
+import html
 import re
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 import td7
 import toys
@@ -15,6 +17,8 @@ from fake_runs import INTERVAL, pair, write_run
 from folders import SMALL
 from td7.cli.main import main
 from td7.datasets.scores import score
+from td7.studies.plan import StudyStatus
+from td7.studies.progress import StudyProgress
 from td7.training.progress import NotebookProgress, make_progress
 from test_progress import status
 from test_structure import ROOT
@@ -137,25 +141,30 @@ def test_a_notebook_shows_seeds_as_a_range_and_scores(tmp_path: Path) -> None:
     assert "500,000 updates, seeds 0–3, finished" in shown
 
 
-def test_progress_in_a_notebook_replaces_one_display(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def displays(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What IPython is asked to show, as in a notebook: new or update, and the HTML."""
     events: list[tuple[str, str]] = []
 
-    class Handle:
-        def update(self, table: Any) -> None:
-            events.append(("update", table._repr_mimebundle_([], [])["text/html"]))
+    def note(kind: str, shown: Any) -> None:
+        events.append((kind, shown._repr_mimebundle_([], [])["text/html"]))
 
-    def display(table: Any, *, display_id: bool) -> Handle:
+    def display(shown: Any, *, display_id: bool) -> Any:
         assert display_id
-        events.append(("new", table._repr_mimebundle_([], [])["text/html"]))
-        return Handle()
+        note("new", shown)
+        return SimpleNamespace(update=partial(note, "update"))
 
-    now = [100.0]
     monkeypatch.setattr("IPython.display.display", display)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert Console().is_jupyter
+    return events
+
+
+def test_progress_in_a_notebook_replaces_one_display(
+    displays: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
     assert isinstance(make_progress(quiet=False), NotebookProgress)
+    assert not isinstance(make_progress(quiet=True), NotebookProgress)
     progress = NotebookProgress(lambda: now[0])
     progress.say("[a message]")
     progress.warn("a warning")
@@ -164,10 +173,21 @@ def test_progress_in_a_notebook_replaces_one_display(
     progress.show(status, final=True)
     progress.close()
     assert capsys.readouterr() == ("[a message]\n", "a warning\n")
-    assert [kind for kind, _ in events] == ["new", "update", "update"]
+    assert [kind for kind, _ in displays] == ["new", "update", "update"]
     for text in ("td7 Toy", "75%", "10s elapsed", "training", "12.5"):
-        assert text in events[0][1]
-    assert not isinstance(make_progress(quiet=True), NotebookProgress)
+        assert text in displays[0][1]
+
+
+def test_progress_of_a_study_in_a_notebook(
+    displays: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = StudyProgress({}, at_once=1)
+    progress.show(StudyStatus([], []))
+    progress.show(StudyStatus([], [], {"TD7--Ant-v4": "no memory"}))
+    progress.close()
+    assert [kind for kind, _ in displays] == ["new", "update"]
+    assert "0 of 0 runs done, 1 failed, 0s left" in displays[1][1]
+    assert capsys.readouterr() == ("", "")
 
 
 # -- reports -------------------------------------------------------------------------------------
@@ -185,6 +205,9 @@ def test_a_report_from_python_is_that_of_the_command(
     assert set(written.files) == {p for p in out.rglob("*.*") if p.name != "files.json"}
     assert "1 run (1 finished)" in written.summary
     assert file.read_text().startswith("# Results compared")
+    shown = written._repr_html_()
+    assert f'<br><a href="{out}/report.html">{out}/report.html</a>' in shown
+    assert f"note: {html.escape(written.notes[0])}<br>" in shown
     assert str(written).splitlines() == [
         written.summary,
         *(f"note: {note}" for note in written.notes),

@@ -8,7 +8,7 @@ from typing import Any
 from td7.algorithms import ALGORITHMS
 from td7.cli.parser import with_default
 from td7.option_values import to_word
-from td7.options import StudyOptions, TrainOptions, kind_of_values
+from td7.options import StudyOptions, TrainOptions, in_python, kind_of_values
 
 FILE = Path(__file__).parents[1] / "src" / "td7" / "option_types.py"
 HEAD = '''\
@@ -62,7 +62,7 @@ def _class(name: str, base: str, doc: str, fields: list[str]) -> str:
 def _options(options: type) -> list[str]:
     """Return the fields of a class of options but for the first, which needs no keyword."""
     return [
-        _field(f.name, _type(f), with_default(f.metadata["doc"], _default(f.default)))
+        _field(f.name, _type(f), with_default(in_python(f.metadata["doc"]), _default(f.default)))
         for f in dataclasses.fields(options)[1:]
     ]
 

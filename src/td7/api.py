@@ -122,6 +122,8 @@ def train(
     with the methods `started(path)` and `ended(path, error)` learns when training starts, which
     includes every resume, and how it ends; `error` is None if the run is finished.
 
+    `env` may be a class or function that makes the task, such as one of a notebook.
+
     The options are those of `td7 train`, and every hyperparameter of the algorithm, such as
     `batch_size=128`. `set` takes hyperparameters as well, as a dictionary. The default algorithm is
     TD7.

@@ -168,7 +168,7 @@ class TrainKeywords(Hyperparameters, total=False):
     variant: str
     """row of a study to train, as STUDY/LABEL; see `td7 list studies`"""
     env: str | MakeTask
-    """Gymnasium id of the task; see `td7 list tasks` (default with --dataset: the dataset's)"""
+    """Gymnasium id of the task; see `td7 list tasks` (default with `dataset`: the dataset's)"""
     env_kwargs: Settings
     """keyword arguments of the task, e.g. max_episode_steps=200; values are read as JSON where
     possible, otherwise as text"""
@@ -178,7 +178,7 @@ class TrainKeywords(Hyperparameters, total=False):
     dataset: AnyPath
     """dataset to learn from, instead of collecting data: a D4RL file, a Minari id or folder"""
     steps: int
-    """environment steps per seed; with --dataset, updates per seed (default: 1_000_000)"""
+    """environment steps per seed; with `dataset`, updates per seed (default: 1_000_000)"""
     seeds: int | str | Iterable[int]
     """seeds to train side by side, e.g. 0-9 or 0 3 7 (default: 0)"""
     set: Settings
@@ -192,7 +192,7 @@ class TrainKeywords(Hyperparameters, total=False):
     metrics_every: int
     """updates between rows of metrics.csv (default: 1_000)"""
     keep_policies: int
-    """steps (or updates) between evaluated policies to keep, a multiple of --evaluate-every; 0
+    """steps (or updates) between evaluated policies to keep, a multiple of `evaluate_every`; 0
     keeps only the last policies"""
     out: AnyPath
     """run folder (default: runs/ALGORITHM-TASK-TIME)"""
@@ -213,7 +213,7 @@ class TrainKeywords(Hyperparameters, total=False):
     on a cpu; on cuda one per seed and five for evaluation, as cores allow; default: auto)"""
     step_timeout: float
     """seconds that one environment step may take in a worker, which is then replaced, once per
-    episode; after that, the run is saved and ends (0: no limit; no effect with --workers 0;
+    episode; after that, the run is saved and ends (0: no limit; no effect with `workers` 0;
     default: 600.0)"""
     processes: int | str
     """on a cpu, learner processes that share the seeds; affects the last digits of results (auto:
@@ -257,7 +257,7 @@ class StudyKeywords(Hyperparameters, total=False):
     metrics_every: int
     """updates between rows of metrics.csv (default: 1_000)"""
     keep_policies: int
-    """steps (or updates) between evaluated policies to keep, a multiple of --evaluate-every; 0
+    """steps (or updates) between evaluated policies to keep, a multiple of `evaluate_every`; 0
     keeps only the last policies"""
     snapshot_every: float
     """minutes between snapshots for resuming; 0 saves only when the run stops or ends (default:
@@ -278,7 +278,7 @@ class StudyKeywords(Hyperparameters, total=False):
     """runs at the same time on this machine (default: 1)"""
     seeds_each: int
     """seeds per run; 0 trains all seeds in one run. On a cpu, several runs with few seeds each
-    (--at-once) are faster"""
+    (`at_once`) are faster"""
     backend: str
     """where runs are trained: local, or ray for a cluster (default: local)"""
     address: str
@@ -286,5 +286,5 @@ class StudyKeywords(Hyperparameters, total=False):
     cpus: float
     """CPU cores of the cluster per run (default: 1.0)"""
     gpus: float | str
-    """GPUs of the cluster per run; 0.5 lets two runs share one (auto: 1 with --device cuda,
+    """GPUs of the cluster per run; 0.5 lets two runs share one (auto: 1 with `device` cuda,
     otherwise 0; default: auto)"""

@@ -352,6 +352,11 @@ def flag(name: str) -> str:
 # -- documentation -------------------------------------------------------------------------------
 
 
+def in_python(doc: str) -> str:
+    """Return an option's help with the options that it names as Python spells them."""
+    return re.sub("--(?!help)([a-z-]+)", lambda match: f"`{match[1].replace('-', '_')}`", doc)
+
+
 def document_options(function: Any, options: type, result: type) -> None:
     """Give `function`, which takes **options, the signature and docstring that help() shows."""
     first, *others = dataclasses.fields(options)
@@ -371,6 +376,6 @@ def document_options(function: Any, options: type, result: type) -> None:
         inspect.Parameter("hyperparameters", inspect.Parameter.VAR_KEYWORD),
     ]
     function.__signature__ = inspect.Signature(parameters, return_annotation=result)
-    lines = [f"    {f.name}: {f.metadata['doc']}" for f in (first, *others)]
+    lines = [f"    {f.name}: {in_python(f.metadata['doc'])}" for f in (first, *others)]
     lines.append("    hyperparameters: by name; `td7 list algorithms NAME` lists an algorithm's")
     function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Options:", *lines])

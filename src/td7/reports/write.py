@@ -1,10 +1,12 @@
 """A report as files: tables, figures, one page."""
 
 import csv
+import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from td7.errors import InputError, one_line
 from td7.files import (
@@ -35,6 +37,12 @@ class WrittenReport:
 
     def __str__(self) -> str:
         return "\n".join([self.summary, *(f"note: {note}" for note in self.notes), str(self.page)])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows, with a link to the page."""
+        *lines, page = map(html.escape, str(self).splitlines())
+        link = html.escape(quote(self.page.as_posix()))
+        return "<br>".join([*lines, f'<a href="{link}">{page}</a>'])
 
 
 def write_report(

@@ -1,4 +1,4 @@
-"""Progress of a study: a line on a terminal, redrawn, or lines in a log."""
+"""Progress of a study: a line on a terminal or in a notebook, redrawn, or lines in a log."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from td7.errors import say
 from td7.studies.plan import StudyStatus
-from td7.training.progress import duration
+from td7.training.progress import NotebookOutput, duration
 
 
 class StudyProgress:
@@ -20,7 +20,8 @@ class StudyProgress:
         self._usual_rates, self._at_once = usual_rates, at_once
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False)
-        self._seconds_between = 2.0 if self._console.is_terminal else 30.0
+        self._notebook = NotebookOutput() if self._console.is_jupyter else None
+        self._seconds_between = 2.0 if self._console.is_terminal or self._notebook else 30.0
         self._ended = -1
         self._shown = time.monotonic()
         if self._console.is_terminal:
@@ -40,6 +41,8 @@ class StudyProgress:
         if self._console.is_terminal:
             with suppress(OSError):  # the terminal is gone
                 self._live.update(Text(text), refresh=True)
+        elif self._notebook:
+            self._notebook.replace(Text(text))
         else:
             say(text)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import IO, Any, Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
@@ -265,22 +265,34 @@ def _draw(status: Status, speed: Sequence[str]) -> Group:
     return Group(line, table)
 
 
+class NotebookOutput:
+    """What stands below a notebook's cell, by IPython alone: rich needs widgets, which may lack."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None  # from the first output on
+
+    def replace(self, output: RenderableType) -> None:
+        from IPython.display import display
+
+        shown = Table.grid()  # which IPython can show, unlike a Group
+        shown.add_row(output)
+        if self._handle is None:
+            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # IPython has none
+        else:
+            self._handle.update(shown)
+
+
 class NotebookProgress(TableProgress):
-    """The table below a notebook's cell, by IPython alone: rich needs widgets, which may lack."""
+    """The table below a notebook's cell."""
 
     every = 0.5
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
-        self._display: Any = None  # from the first table on
+        self._output = NotebookOutput()
 
     def _replace(self, table: Group) -> None:
-        shown = Table.grid()  # which IPython can show, unlike a Group
-        shown.add_row(table)
-        if self._display is None:
-            self._display = _display(shown)
-        else:
-            self._display.update(shown)
+        self._output.replace(table)
 
     def say(self, message: str) -> None:
         say(message, sys.stdout)
@@ -290,13 +302,6 @@ class NotebookProgress(TableProgress):
 
     def close(self) -> None:
         pass
-
-
-def _display(table: Table) -> Any:
-    """Show it below the cell; return the handle that replaces it."""
-    from IPython.display import display
-
-    return display(table, display_id=True)  # type: ignore[no-untyped-call]  # IPython has none
 
 
 class LineProgress:
