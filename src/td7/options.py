@@ -17,7 +17,11 @@ from td7.errors import InputError, Option, assigned, one_of, unknown
 from td7.option_values import IS_FURTHER_VALUE, READERS, WRITERS, one_word
 from td7.types import Task
 
+# Those of `td7.algorithms.ALGORITHMS`, which takes PyTorch to import.
+ALGORITHM_NAMES = ("td7", "td3", "td3+ofe", "sac", "tqc", "td3+bc", "cql", "iql", "xql")
 DEVICES = ("auto", "cpu", "cuda")
+ENGINES = ("eager", "compiled", "graph")  # and auto
+PRECISIONS = ("float32", "float64")  # and auto
 BACKENDS = ("local", "ray")
 MOST_STEPS = 10**12  # more are probably a typing error
 MOST_EPISODES = 10**6  # per evaluation, likewise

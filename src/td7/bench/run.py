@@ -16,10 +16,10 @@ from td7.algorithms import algorithm
 from td7.bench import updates
 from td7.bench.updates import PROCESSES, SAMPLING, Say
 from td7.bench.whole_runs import whole_run, whole_run_table
-from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, Option, Stopped, assigned, one_of
 from td7.files import make_folder, write_json
+from td7.options import ENGINES
 from td7.rollouts.registration import describe
 from td7.runs.record import versions
 from td7.training.hardware import WORTH_COMPILING, choose_device, choose_engine, device_bytes
@@ -118,7 +118,7 @@ def _chosen_engines(engines: Sequence[str], devices: Sequence[str]) -> dict[str,
     if twice:
         raise InputError(f"device {twice[0]} is given twice")
     for engine in engines:
-        one_of("engine", engine, ("auto", *MODES, *SPECIAL))
+        one_of("engine", engine, ("auto", *ENGINES, *SPECIAL))
     if PROCESSES in engines and "cuda" in devices:
         raise InputError("engine processes is for a CPU; a GPU trains all seeds in one process")
     return {

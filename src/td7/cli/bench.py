@@ -36,7 +36,7 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         parser.add_argument(
             name, metavar=name[2:].upper(), default=default, help=with_default(text, default)
         )
-    parser.refused = {"--seeds": "give numbers of seeds, as --members 1,10"}
+    parser.refusal = {"--seeds": "give numbers of seeds, as --members 1,10"}.get
 
 
 def run(options: Namespace) -> int:

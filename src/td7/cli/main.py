@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM
 from importlib import import_module
@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Protocol
 
 from td7 import __version__
-from td7.cli import bench, compare, dataset, evaluate, export, report, resume, study, train
+from td7.cli import (
+    bench,
+    compare,
+    completion,
+    dataset,
+    evaluate,
+    export,
+    report,
+    resume,
+    study,
+    train,
+)
 from td7.cli import list as listing
 from td7.cli.console import failed, flushed, prepare_outputs
 from td7.cli.parser import Parser
@@ -45,6 +56,7 @@ COMMANDS: Mapping[str, Command] = {
     "compare": compare,
     "dataset": dataset,
     "bench": bench,
+    "completion": completion,
 }
 LOADS_PYTORCH = ("train", "resume", "bench")
 
@@ -144,10 +156,13 @@ def _working_folder() -> str:
         raise InputError("the working folder was deleted; change to another one") from None
 
 
-def build_parser(words: Sequence[str]) -> tuple[Parser, Mapping[str, Parser]]:
-    """Return the parser of all commands, and theirs; only the one that `words` name has options.
+def build_parser(
+    words: Sequence[str], with_options_of: Collection[str] = ()
+) -> tuple[Parser, Mapping[str, Parser]]:
+    """Return the parser of all commands, and theirs; only some have options.
 
-    The options of some commands take seconds to import.
+    They are those of the command that `words` name, and of these others. Options take time to
+    import.
     """
     parser = Parser(
         prog="td7",
@@ -160,10 +175,15 @@ def build_parser(words: Sequence[str]) -> tuple[Parser, Mapping[str, Parser]]:
     for name, command in COMMANDS.items():
         description = f"{command.HELP[0].upper()}{command.HELP[1:]}."
         own = commands.add_parser(name, help=command.HELP, description=description)
-        own.set_defaults(command=name, parser=own)
-        if words and words[0] == name:
+        own.set_defaults(command=name, parser=own, whole_parser=whole_parser)
+        if name in (*words[:1], *with_options_of):
             command.add_options(own, words[1:])
     return parser, commands.choices
+
+
+def whole_parser() -> Parser:
+    """Return the parser of all commands with all their options."""
+    return build_parser((), with_options_of=COMMANDS)[0]
 
 
 def _run_command(command: Command, options: Namespace) -> int:

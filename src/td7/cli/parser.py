@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,13 +23,20 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.hyperparameters: Callable[[], Collection[str]] = tuple  # those that --set takes
-        self.refused: Mapping[str, str] = {}  # option of other commands: why not of this one
+        # Of an option of other commands: why it is not one of this command, if it is one.
+        self.refusal: Callable[[str], str | None] = lambda _: None
+        self.explanation: Callable[[], str] | None = None  # the help's end, made only for the help
         # Option that takes several words: whether a word that follows its first is one of them.
         self.is_further: dict[str, Callable[[str], bool]] = {}
         self.comma_separated: set[str] = set()  # of these, those whose words become one
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see `{self.prog} --help`)")
+
+    def format_help(self) -> str:
+        if self.explanation is not None:
+            self.epilog = self.explanation()
+        return super().format_help()
 
     def option_names(self) -> list[str]:
         return [name for name in self._option_string_actions if name.startswith("--")]
@@ -95,8 +102,8 @@ class Parser(argparse.ArgumentParser):
             return InputError(f"{self.prog}: unexpected argument {word!r}{hint}")
         name = word.partition("=")[0]
         field = name.removeprefix("--").replace("-", "_")
-        if flag(field) in self.refused:
-            return InputError(f"{name}: {self.refused[flag(field)]}")
+        if (reason := self.refusal(flag(field))) is not None:
+            return InputError(f"{name}: {reason}")
         settings, options = self.hyperparameters(), sorted(self.option_names())
         if field in settings:
             return InputError(f"{name} is a hyperparameter: --set {field}=…")

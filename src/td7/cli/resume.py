@@ -4,6 +4,7 @@ import dataclasses
 from argparse import Namespace
 from collections.abc import Sequence
 
+from td7.aliases import known_as
 from td7.cli.parser import Parser, add_from_options, add_trust
 from td7.cli.train import finish_training, hyperparameter_names
 from td7.options import TrainOptions, flag
@@ -27,8 +28,15 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     add_trust(parser)
     changeable = ("set", "workers", "snapshot_every", "step_timeout", "quiet")
     add_from_options(parser, TrainOptions, changeable, default="as before")
-    names = {*(f.name for f in dataclasses.fields(TrainOptions)), *hyperparameter_names()}
-    parser.refused = dict.fromkeys(set(map(flag, names)).difference(parser.option_names()), FIXED)
+    own = parser.option_names()
+    parser.refusal = lambda option: FIXED if _known(option, own) not in (None, *own) else None
+
+
+def _known(option: str, own: Sequence[str]) -> str | None:
+    """Return what an option of other commands, or of other programs, is called here."""
+    names = [*(f.name for f in dataclasses.fields(TrainOptions)), *hyperparameter_names()]
+    options = [*own, *map(flag, names)]
+    return option if option in options else known_as(option, options)
 
 
 def run(options: Namespace) -> int:

@@ -17,25 +17,38 @@ HELP = "train an algorithm on a task, all seeds side by side"
 
 
 def add_options(parser: Parser, words: Sequence[str]) -> None:
-    from td7.algorithms import ALGORITHMS, algorithm
-    from td7.options import TrainOptions
+    from td7.options import ALGORITHM_NAMES, TrainOptions
 
     parser.add_argument(
         "algorithm",
         metavar="ALGORITHM",
         nargs="?",
         default="",
-        help=f"{', '.join(ALGORITHMS)}, or MODULE:NAME for your own (default: td7)",
+        help=f"{', '.join(ALGORITHM_NAMES)}, or MODULE:NAME for your own (default: td7)",
     )
     names = [f.name for f in dataclasses.fields(TrainOptions) if f.name != "algorithm"]
     add_from_options(parser, TrainOptions, names)
     add_import(parser, "its id names none")
-    given = parser.arguments(words)
-    selected = algorithm(given[0]).name if given else "td7"  # even with --help
-    others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != selected)
-    parser.epilog = f"{hyperparameter_help(selected)}\n\nother algorithms: {others}"
     is_of_variant = any(word.startswith("--variant") for word in words)
-    parser.hyperparameters = lambda: hyperparameter_names(() if is_of_variant else (selected,))
+    parser.explanation = lambda: _explanation(_selected(parser, words))
+    parser.hyperparameters = lambda: hyperparameter_names(
+        () if is_of_variant else (_selected(parser, words),)
+    )
+
+
+def _selected(parser: Parser, words: Sequence[str]) -> str:
+    """Return the algorithm that the words name, also where they ask for help."""
+    from td7.algorithms import algorithm
+
+    given = parser.arguments(words)
+    return algorithm(given[0]).name if given else "td7"
+
+
+def _explanation(selected: str) -> str:
+    from td7.algorithms import ALGORITHMS
+
+    others = ", ".join(f"`td7 train {name} --help`" for name in ALGORITHMS if name != selected)
+    return f"{hyperparameter_help(selected)}\n\nother algorithms: {others}"
 
 
 def hyperparameter_names(algorithms: Sequence[str] = ()) -> set[str]:

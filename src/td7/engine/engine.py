@@ -30,7 +30,6 @@ from td7.types import AnyFloat, Float32
 UNIT = 10
 LONG_UNIT = 50  # in a graph, where all members have at least this many to make
 
-MODES = ("eager", "compiled", "graph")
 PRIORITIES = ("mean_priority", "max_priority")  # of the stored rows; reported after the metrics
 
 

@@ -9,14 +9,12 @@ from td7.algorithms import algorithm
 from td7.algorithms.config import LearnerConfig, OnlineConfig
 from td7.configs import build_config, check_fields, complete, parse
 from td7.datasets.scores import score
-from td7.engine.engine import MODES
 from td7.errors import InputError, one_of
 from td7.option_values import MOST_SEEDS
-from td7.options import MOST_STEPS
+from td7.options import ENGINES, MOST_STEPS, PRECISIONS
 from td7.runs.record import DatasetRecord, RunRecord, uses_tf32
 from td7.types import Task
 
-PRECISIONS = ("float32", "float64")
 MOST_THREADS = 1_000  # more are probably a typing error
 _POSITIVE = {"at_least": 1}
 
@@ -39,7 +37,7 @@ class RunConfig:
     device: str = field(metadata={"choices": ("cpu", "cuda")})
     replay_device: str = field(metadata={"choices": ("cpu", "cuda")})  # of its rows
     precision: str = field(metadata={"choices": PRECISIONS})
-    engine: str = field(metadata={"choices": MODES})  # how updates run; affects the last digits
+    engine: str = field(metadata={"choices": ENGINES})  # how updates run; affects the last digits
     # PyTorch's; affect the last digits
     threads: int = field(metadata=_POSITIVE | {"at_most": MOST_THREADS})
     dataset: DatasetRecord | None = None  # None: the run collects its own data

@@ -8,11 +8,10 @@ import torch
 
 from td7.algorithms.config import LearnerConfig
 from td7.configs import parse_number
-from td7.engine.engine import MODES
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, Option, assigned, describe_error, one_of
 from td7.memory import free_bytes
-from td7.options import DEVICES, check_device
+from td7.options import DEVICES, ENGINES, check_device
 from td7.processes import Script, available_cores
 from td7.training.config import MOST_THREADS, RunConfig
 from td7.training.parts import build_learner
@@ -129,7 +128,7 @@ def _parse_threads(option: str) -> int:
 
 def choose_engine(option: str, device: str, updates: int) -> str:
     """`auto` is the fastest for a number of updates, counted over all seeds."""
-    one_of("engine", option, ("auto", *MODES))
+    one_of("engine", option, ("auto", *ENGINES))
     if option == "auto":
         if device == "cuda":
             return "graph"
