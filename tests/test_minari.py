@@ -234,4 +234,4 @@ def test_without_minari(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     save_minari("some-v0", EPISODES, data_format="arrow")
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "minari.dataset._storages.arrow_storage")
-    refused("some-v0", "pip install 'td7[minari]'")
+    refused("some-v0", "needs minari and pyarrow, which the extra 'minari' installs")

@@ -70,6 +70,18 @@ class ControlFlow(BaseException):
 
 _NO_MEMORY = "out of memory|allocate memory"  # PyTorch's errors on a GPU and on a CPU
 
+# The extras of pyproject.toml that users need, and their packages as words of a shell.
+EXTRAS = {
+    "dm-control": ("shimmy", "dm-control"),
+    "minari": ("minari", "pyarrow"),
+    "mlflow": ("mlflow-skinny",),
+    "onnx": ("onnx",),
+    "ray": ("ray",),
+    "tensorboard": ("tensorboard",),
+    "video": ("'imageio[ffmpeg]'",),
+    "wandb": ("wandb",),
+}
+
 NOT_FAULTS = (KeyboardInterrupt, ControlFlow)  # the rest of BaseException is
 
 
@@ -147,6 +159,16 @@ def matched(kind: str, name: str, allowed: Iterable[str], *, shown: int = 12) ->
     if name in names or len(same) == 1:
         return name if name in names else same[0]
     raise unknown(kind, name, names, shown=shown)
+
+
+def needs_extra(what: str, extra: str) -> InputError:
+    """Return the error for packages that are not installed, with what installs them."""
+    packages = EXTRAS[extra]
+    named = " and ".join(packages).replace("'", "")
+    return InputError(
+        f"{what} needs {named}, which the extra {extra!r} installs: pip install -e '.[{extra}]' in "
+        f"a clone, or pip install {' '.join(packages)}"
+    )
 
 
 def one_of(kind: str, name: str, allowed: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from td7.datasets.checks import (
 )
 from td7.datasets.contained import all_datasets, check_memory, check_strings, open_hdf5
 from td7.datasets.dataset import Dataset
-from td7.errors import InputError
+from td7.errors import InputError, needs_extra
 from td7.files import check_no_links
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.observations import ALLOWED, boxes, flatten
@@ -54,8 +54,7 @@ def read_minari(folder: Path, where: str, bounds: ActionMap | None) -> Dataset:
         with reading(where):
             data = minari.MinariDataset(folder)
     except ImportError as error:
-        hint = "pip install 'td7[minari]'"
-        raise InputError(f"{where}: Minari's datasets need the extra `minari`: {hint}") from error
+        raise needs_extra(f"Minari's dataset {where}", "minari") from error
     actions = data.action_space
     entries = [entry for entry, _ in boxes(data.observation_space, where)]
     layout = RowLayout(sum(entry.size for entry in entries), *actions.shape)

@@ -28,6 +28,7 @@ from td7.errors import (
     describe_error,
     is_missing,
     nearest,
+    needs_extra,
     one_line,
     unknown,
 )
@@ -265,8 +266,7 @@ def _register_namespace(task: Task) -> None:
                 importlib.import_module(package)
         except ImportError as error:
             raise InputError(
-                f"task {task.id!r} needs the extra `{extra}`: pip install 'td7[{extra}]' "
-                f"({one_line(error)})"
+                f"{needs_extra(f'task {task.id!r}', extra)} ({one_line(error)})"
             ) from error
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from td7 import __version__
-from td7.errors import InputError, RunError, unknown
+from td7.errors import InputError, RunError, needs_extra, unknown
 from td7.files import write, writing_to
 from td7.networks.onnx import IR, OPSET, Graph, add_network
 from td7.rollouts.environment import ActionMap
@@ -74,7 +74,7 @@ def write_onnx(policy: Policy, path: Path, metadata: Mapping[str, str]) -> None:
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
     except ImportError:
-        raise InputError("ONNX files need the onnx package: pip install 'td7[onnx]'") from None
+        raise needs_extra("an ONNX file", "onnx") from None
     spec = policy.spec
     graph = Graph()
     state = graph.add("Flatten", "observation", axis=1, name="state")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.errors import ControlFlow, InputError, RunError, one_line
+from td7.errors import ControlFlow, InputError, RunError, needs_extra, one_line
 from td7.rollouts.evaluation import Evaluator
 from td7.rollouts.registration import make
 from td7.runs.policies import Policy
@@ -41,7 +41,7 @@ def record(
         import imageio_ffmpeg  # noqa: F401  # imported only to check that it is installed
         import PIL  # noqa: F401  # likewise
     except ImportError as error:
-        raise InputError("videos need the extra `video`: pip install 'td7[video]'") from error
+        raise needs_extra("a video", "video") from error
     task, file = policy.spec.task, file.absolute()  # a task may change the working folder
     with (
         _sigterm_cleanup(),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from td7.errors import InputError, Stopped
+from td7.errors import Option, Stopped, assigned, needs_extra
 from td7.files import IN_USE, write
 from td7.processes import available_cores
 from td7.runs.trust import sign
@@ -99,7 +99,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError("--backend ray needs Ray: pip install 'td7[ray]'") from None
+        raise needs_extra(assigned(Option("backend"), "ray"), "ray") from None
     return ray
 
 
