@@ -128,7 +128,7 @@ def test_names_of_algorithms_and_studies_fold_case(working_folder: Path) -> None
         (["--total_timesteps=1"], "did you mean '--steps'?"),
         (["--seed", "1"], "did you mean '--seeds'?"),
         (["--env-id", "1"], "did you mean '--env'?"),
-        (["--track"], "did you mean '--tensorboard'?"),
+        (["--track"], "did you mean '--wandb'?"),
         (["--n-envs", "4"], "did you mean '--workers'?"),
         (["--algo", "td7"], "--algo is no option: give ALGORITHM without one, td7 train ALGORITHM"),
         (["--algorithm", "td7"], "--algorithm is no option: give ALGORITHM without one"),

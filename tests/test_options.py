@@ -135,6 +135,8 @@ CHANGED: dict[str, Any] = {
     "out": "-odd/folder's name",
     "snapshot_every": 0.1,
     "tensorboard": True,
+    "wandb": "team/cheetah",
+    "mlflow": "file:///tmp/mlruns",
     "quiet": True,
     "device": "cuda",
     "replay_device": "cpu",

@@ -4,10 +4,8 @@ import importlib
 import json
 import re
 import shlex
-import sys
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -113,36 +111,12 @@ def _blocks(language: str) -> list[str]:
 def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands, but for sizes: tiny networks and few steps, so that it takes seconds."""
     monkeypatch.chdir(tmp_path)
-    code, _ = _blocks("python")
+    (code,) = _blocks("python")
     small = 'steps=200, evaluation_episodes=1, evaluate_every=100, set={"hidden_dim": 8, '
     code, changes = re.subn(r"steps=5_000, set=\{", small, code)
     code, more = re.subn(r'"random_steps": 1_000', '"random_steps": 150', code)
     assert changes == more == 1
     exec(compile(code, "README.md", "exec"), {})
-
-
-def test_logging_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Likewise; where it would log to, a list a seed."""
-    monkeypatch.chdir(tmp_path)
-    logs: dict[str, list[dict[str, float]]] = {}
-
-    def init(*, project: str, name: str, reinit: str) -> SimpleNamespace:
-        assert (project, reinit) == ("cheetah", "create_new")
-        return SimpleNamespace(log=logs.setdefault(name, []).append)
-
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    _, code = _blocks("python")
-    small = (
-        'env="InvertedPendulum-v5", steps=60, evaluate_every=30, evaluation_episodes=1, '
-        'quiet=True, set={"hidden_dim": 8, "random_steps": 40},'
-    )
-    code, changes = re.subn(r'env="HalfCheetah-v4",', small, code)
-    assert changes == 1
-    exec(compile(code, "README.md", "exec"), {})
-    assert list(logs) == [f"seed {seed}" for seed in range(10)]
-    for rows in logs.values():
-        assert [r["evaluations/step"] for r in rows if "evaluations/step" in r] == [0, 30, 60]
-        assert any("episodes/return" in row for row in rows)
 
 
 def test_the_readme_begins_with_what_matters() -> None:

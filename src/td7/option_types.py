@@ -201,6 +201,11 @@ class TrainKeywords(Hyperparameters, total=False):
     5.0)"""
     tensorboard: bool
     """also write TensorBoard event files to RUN/tensorboard"""
+    wandb: str
+    """log to this project of Weights & Biases, or ENTITY/PROJECT; WANDB_MODE=offline in the
+    environment only writes files, for `wandb sync`"""
+    mlflow: str
+    """log to MLflow: http://HOST:PORT, file:FOLDER or another tracking URI"""
     quiet: bool
     """print only warnings"""
     device: str
@@ -262,6 +267,11 @@ class StudyKeywords(Hyperparameters, total=False):
     snapshot_every: float
     """minutes between snapshots for resuming; 0 saves only when the run stops or ends (default:
     5.0)"""
+    wandb: str
+    """log to this project of Weights & Biases, or ENTITY/PROJECT; WANDB_MODE=offline in the
+    environment only writes files, for `wandb sync`"""
+    mlflow: str
+    """log to MLflow: http://HOST:PORT, file:FOLDER or another tracking URI"""
     out: AnyPath
     """folder of the study's runs (default: studies/NAME)"""
     quiet: bool

@@ -107,6 +107,15 @@ class TrainOptions:
     tensorboard: bool = setting(
         False, "also write TensorBoard event files to RUN/tensorboard", group="Output"
     )
+    wandb: str = setting(
+        "",
+        "log to this project of Weights & Biases, or ENTITY/PROJECT; WANDB_MODE=offline in the "
+        "environment only writes files, for `wandb sync`",
+        group="Output",
+    )
+    mlflow: str = setting(
+        "", "log to MLflow: http://HOST:PORT, file:FOLDER or another tracking URI", group="Output"
+    )
     quiet: bool = setting(False, "print only warnings", group="Output")
     device: str = setting(
         "auto", "auto, cpu or cuda (auto: cuda if available, otherwise cpu)", group="Hardware"
@@ -167,7 +176,8 @@ class TrainOptions:
 # What `td7 study` passes to each of its runs; study.json lists these options in this order.
 RUN_OPTIONS = (
     *("seeds", "evaluate_every", "evaluation_episodes", "metrics_every", "keep_policies"),
-    *("snapshot_every", "env_kwargs", "wrapper", "device", "engine", "workers", "set"),
+    *("snapshot_every", "wandb", "mlflow", "env_kwargs", "wrapper", "device", "engine", "workers"),
+    "set",
 )
 
 
@@ -212,6 +222,8 @@ class StudyOptions:
     metrics_every: int = _as_in_train("metrics_every")
     keep_policies: int = _as_in_train("keep_policies")
     snapshot_every: float = _as_in_train("snapshot_every")
+    wandb: str = _as_in_train("wandb")
+    mlflow: str = _as_in_train("mlflow")
     out: str = setting("", "folder of the study's runs (default: studies/NAME)", group="Output")
     quiet: bool = setting(False, "print only the outcome", group="Output")
     device: str = _as_in_train("device")

@@ -99,6 +99,10 @@ class Table:
         self.counts = Counter(seed for (seed, _, _), _ in rows)
         self._rewrite([",".join(self.columns), *(line for _, line in rows)])
 
+    def read(self) -> list[list[str]]:
+        """Return all rows, in the order in which they were written."""
+        return [line.split(",") for _, line in self._rows(self.path)]
+
     def sort(self) -> None:
         """Sort rows by their first three columns, so that the file does not depend on timing."""
         rows = sorted(self._rows(self.path), key=lambda row: row[0])

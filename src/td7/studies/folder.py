@@ -68,7 +68,7 @@ def write_request(request: StudyRequest, out: Path) -> None:
     """Write study.json."""
     options = {name: getattr(request.options, name) for name in RUN_OPTIONS}
     options["wrapper"] = list(map(str, options["wrapper"]))
-    for name in ("env_kwargs", "wrapper"):
+    for name in ("env_kwargs", "wrapper", "wandb", "mlflow"):
         if not options[name]:
             del options[name]
     make_folder(out)

@@ -13,6 +13,7 @@ from td7.option_types import StudyKeywords
 from td7.options import StudyOptions, document_options, options_from, with_hyperparameters
 from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
+from td7.runs.loggers.selection import Loggers
 from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
 from td7.studies.local import launch
 from td7.studies.plan import StudyStatus, missing_datasets, plan_runs, usual_rates
@@ -94,12 +95,14 @@ def make_plan(options: StudyOptions) -> Plan:
     """Return what there is to run, all of it checked, so that no mistake shows after an hour."""
     on_ray = options.backend == "ray"
     device = options.device if on_ray else choose_device(options.device)  # a node has its own
+    run_options = replace(options.run_options, device=device)
+    loggers = Loggers.of(run_options).checked()
     request = StudyRequest(
         options.name,
         options.rows,
         options.env,
         options.steps,
-        replace(options.run_options, device=device),
+        replace(run_options, wandb=loggers.wandb, mlflow=loggers.mlflow),
         options.seeds_each,
     )
     runs = plan_runs(request, options.folder, Path(options.datasets))

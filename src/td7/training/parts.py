@@ -17,6 +17,7 @@ from td7.files import FolderLock
 from td7.rollouts.pool import Executor, make_executor
 from td7.runs.folder import RunFolder
 from td7.runs.listeners import Listener
+from td7.runs.loggers.selection import Loggers
 from td7.runs.snapshots import Snapshots
 from td7.training.config import RunConfig
 from td7.training.member import Member
@@ -37,7 +38,7 @@ class RunSetup:
     workers: int = 0  # processes that play episodes; 0: the learner's own process does
     snapshot_every: float = 0.0  # minutes; 0: only when stopped and at the end
     step_timeout: float = 0.0  # seconds that a step in a worker may take; 0: for ever
-    tensorboard: bool = False
+    loggers: Loggers = Loggers()
     listener: Listener | None = None
     can_interrupt: bool = True  # a second signal ends the run without a snapshot
     lock: FolderLock | None = None  # of the run folder, if it is locked already

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,7 @@ from td7.rollouts.registration import described
 from td7.runs.fingerprint import change_warning, folders_named
 from td7.runs.folder import check_new, create_folder, keep_details, write_config
 from td7.runs.listeners import Listener, ListenerFault
-from td7.runs.loggers.services import check_package
+from td7.runs.loggers.selection import Loggers
 from td7.runs.record import RunRecord, check_tables, command_line, commit, finished_steps, versions
 from td7.runs.snapshots import check_processes, has_snapshot, process_folders
 from td7.runs.trust import check_names, is_signed
@@ -51,7 +52,7 @@ from td7.types import Fingerprint, RowLayout, TaskSpec
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
 LONG_RUN = 100_000  # steps or updates per seed: losing more is worth a warning
 # Kept unless they are given again.
-RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard")
+RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard", "wandb", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ def start(
         config = _fit_to_memory(config, spec, options)
     check_memory(config, spec)
     check_learner(config, spec)
-    if options.tensorboard:
-        check_package("tensorboard")
+    loggers = Loggers.of(options).checked()
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.title
     given = Path(options.out) if options.out else _default_folder(kind, what)
@@ -99,7 +99,8 @@ def start(
         "workers": options.workers,
         "snapshot_every": options.snapshot_every,
         "step_timeout": options.step_timeout,
-        "tensorboard": options.tensorboard,
+        **asdict(loggers),
+        **({"logging_id": token_hex(4)} if loggers.has_service else {}),
         "command": command_line(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
@@ -113,7 +114,7 @@ def start(
             workers=workers,
             snapshot_every=options.snapshot_every,
             step_timeout=options.step_timeout,
-            tensorboard=options.tensorboard,
+            loggers=loggers,
             listener=listener,
             lock=lock,
             given=given,
@@ -137,6 +138,12 @@ def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | No
     if changes.dataset and not config.dataset:
         raise InputError(f"{path} collects its own data: {Option('dataset')} has no effect")
     options = _resumed_options(record.data, changes)
+    loggers = Loggers.of(options)
+    if loggers.has_service and not is_vouched:
+        raise InputError(
+            f"{path} is not signed with your key and is logged to a service: add --trust if you "
+            "trust its author"
+        )
     dataset = None
     if config.dataset:
         source = changes.dataset or config.dataset.source
@@ -163,16 +170,17 @@ def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | No
         check_tables(each)
     spec, fingerprint = _examine(config)
     check_memory(config, spec)
+    progress = make_progress(quiet=options.quiet)
     setup = RunSetup(
         config=config,
         spec=spec,
         path=folder,
-        progress=make_progress(quiet=options.quiet),
+        progress=progress,
         dataset=dataset,
         workers=workers,
         snapshot_every=options.snapshot_every,
         step_timeout=options.step_timeout,
-        tensorboard=options.tensorboard,
+        loggers=loggers.usable(progress.warn),
         listener=listener,
         given=path,
     )

@@ -1,13 +1,15 @@
 """Rows of a run's tables as scalars with the tags of Stable-Baselines3, which all loggers share."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Protocol
 
 WINDOW = 100  # training episodes in a rolling mean, as in Stable-Baselines3
 EVALUATION = {"return": "mean_reward", "length": "mean_ep_length", "score": "mean_score"}
+GROUPS = ("eval", "rollout", "time", "train")  # the first parts of tags
 
 Row = Mapping[str, float]
 
@@ -18,15 +20,34 @@ class Point(NamedTuple):
     seed: int
     step: int
     scalars: Mapping[str, float]
+    rows: int  # of the seed's tables with this point's: repeated points have the same number
+
+
+class Logger(Protocol):
+    """Receives the points of a run between its start and its end, and never ends it by an error."""
+
+    def __enter__(self) -> "Logger": ...
+
+    def log(self, point: Point) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """The run has ended, after an error if there is one."""
+        ...
 
 
 class Scalars:
-    """Makes points of the rows of a run; its rolling means need every training episode."""
+    """Makes points of a run's rows, all of them: rolling means need those before a resume."""
 
     def __init__(self, steps: Mapping[int, int]) -> None:
         """`steps` holds the steps that each seed has made so far."""
         self._steps_before = dict(steps)
         self._begin = time.monotonic()
+        self._rows: Counter[int] = Counter()
         self._episodes: dict[int, deque[Row]] = {seed: deque(maxlen=WINDOW) for seed in steps}
 
     def points(
@@ -45,7 +66,9 @@ class Scalars:
                 {n: float(str(v)) for n, v in zip(columns, row, strict=True) if v != ""}
                 for row in own
             ]
-            yield Point(int(named[0]["seed"]), int(named[0]["step"]), scalars_of(named))
+            seed = int(named[0]["seed"])
+            self._rows[seed] += len(named)
+            yield Point(seed, int(named[0]["step"]), scalars_of(named), self._rows[seed])
 
     def _episode_scalars(self, rows: Sequence[Row]) -> dict[str, float]:
         (row,) = rows

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -10,7 +10,7 @@ from socket import gethostname
 from typing import Any
 
 from td7.errors import say
-from td7.runs.loggers.scalars import Scalars
+from td7.runs.loggers.scalars import Point
 
 _NUMBERS = count()  # of this process's event files, which TensorBoard reads in the order of names
 
@@ -47,7 +47,7 @@ class _EventFile:
 
 
 class EventFiles:
-    """Writes a run's rows as TensorBoard event files, a folder per seed, as long as that works."""
+    """Writes points to TensorBoard's event files, a folder per seed, as long as that works."""
 
     def __init__(
         self, folder: Path, steps: Mapping[int, int], warn: Callable[[str], None] = say
@@ -57,14 +57,17 @@ class EventFiles:
         TensorBoard hides what an earlier process wrote after the snapshot that the run resumes.
         """
         self._folder = folder
+        self._steps = steps
         self._warn = warn
         self._files: dict[int, _EventFile] = {}
-        self._scalars = Scalars(steps)
+
+    def __enter__(self) -> "EventFiles":
         name = f"events.out.tfevents.{int(time.time()):010d}.{gethostname()}.{os.getpid()}"
         with self._until_an_error():
-            for seed, done in steps.items():
-                file = folder / f"seed-{seed}" / f"{name}.{next(_NUMBERS):06}"
+            for seed, done in self._steps.items():
+                file = self._folder / f"seed-{seed}" / f"{name}.{next(_NUMBERS):06}"
                 self._files[seed] = _EventFile(file, done + 1 if done else None)
+        return self
 
     @contextmanager
     def _until_an_error(self) -> Iterator[None]:
@@ -72,20 +75,19 @@ class EventFiles:
         try:
             yield
         except OSError as error:
-            self.close()
-            self._files = {}
+            self._close()
             problem = f"{self._folder} cannot be written: {error.strerror or error}"
             self._warn(f"{problem}; the run continues without event files")
 
-    def __call__(
-        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
-    ) -> None:
-        """Write the new rows of a table."""
+    def log(self, point: Point) -> None:
         with self._until_an_error():
-            for point in self._scalars.points(table, columns, rows):
-                if point.seed in self._files:
-                    self._files[point.seed].add(point.scalars, point.step)
+            if point.seed in self._files:
+                self._files[point.seed].add(point.scalars, point.step)
 
-    def close(self) -> None:
+    def __exit__(self, *outcome: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         for file in self._files.values():
             file.close()
+        self._files = {}
