@@ -178,6 +178,18 @@ def test_no_label_is_a_formula_of_a_spreadsheet(text: str, tmp_path: Path) -> No
     assert any(float(row["value"]) < 0 for row in rows)
 
 
+def test_latex_aligns_numbers_right(report_folder: Path) -> None:
+    """Also in the second column, and text in the third; on the page as well."""
+    for name, columns in {
+        "online-headline": "lr",
+        "online-reaching": "llrrrr",
+        "ablation-losses": "rlllrr",
+        "checkpoints-drops": "llrrrrrr",
+    }.items():
+        text = (report_folder / "tables" / f"{name}.tex").read_text()
+        assert f"\\begin{{tabular}}{{{columns}}}" in text, name
+
+
 def test_latex_escapes() -> None:
     assert latex(r"a_b & 5% #1 {x} $ ± – \n ~^") == (
         r"a\_b \& 5\% \#1 \{x\} \$ $\pm$ -- \textbackslash{}n \textasciitilde{}\textasciicircum{}"

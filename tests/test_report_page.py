@@ -133,3 +133,13 @@ def test_the_page_has_the_value_estimates_of_every_seed(tmp_path: Path) -> None:
     assert estimates["steps"] == (500_000, 1_000_000)
     assert estimates["values"] == [[400, 900], [400, 1100]]
     assert (estimates["seeds"], estimates["quantity"]) == ((0, 1), "value estimate")
+
+
+def test_the_page_knows_the_lengths_of_runs(tmp_path: Path) -> None:
+    """By which it cuts curves: of an unfinished run what it will have, of a point none."""
+    write_run(tmp_path / "done", pair(1))
+    write_run(tmp_path / "begun", pair(1), algorithm="td3", steps=3_000_000)
+    write_run(tmp_path / "point", {0: [1.0]}, algorithm="sac", steps=10)
+    (study,) = chart_data(read_report([tmp_path]))["studies"]
+    lengths = {curve["row"]: curve["length"] for curve in study["curves"]}
+    assert lengths == {"TD7": 1_000_000, "TD3": 3_000_000, "SAC": None}

@@ -209,6 +209,14 @@ def test_tasks_that_a_mean_leaves_out_are_named(tmp_path: Path) -> None:
         assert all(record["tasks"] == 2 for record in complete)
 
 
+def test_a_mean_over_few_tasks_names_those_that_it_has(tmp_path: Path) -> None:
+    for env in ("Ant-v4", "Hopper-v4", "Walker2d-v4"):
+        write_run(tmp_path / env, pair(1000), env=env)
+    write_run(tmp_path / "td3", pair(1000), env="Ant-v4", algorithm="td3")
+    caption = table_of(read_report([tmp_path]), "online-aggregates").caption
+    assert caption.endswith("Left out of the means: all but Ant-v4 (TD3 at 1,000,000).")
+
+
 def test_a_row_without_a_mean_is_noted(tmp_path: Path) -> None:
     """Returns are not divided by a mean that is not positive."""
     write_run(tmp_path / "run", pair(-1000), variant="online/TD7", env="Own-v0")

@@ -103,7 +103,7 @@ try {
   // Letters are as large as the style says, and every name is within its picture.
   outcome.scales = [...document.querySelectorAll("[data-bars] svg")].map(
     (one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width);
-  outcome.cut = [...document.querySelectorAll("[data-bars] text")].filter((one) => {
+  outcome.outside = [...document.querySelectorAll("[data-bars] text")].filter((one) => {
     const box = one.getBBox(), { width, height } = one.ownerSVGElement.viewBox.baseVal;
     return box.x < 0 || box.y < 0 || box.x + box.width > width || box.y + box.height > height;
   }).map((one) => one.textContent);
@@ -138,6 +138,8 @@ try {
   const svgs = [...document.querySelectorAll(".panel svg")];
   outcome.titles = svgs.map((one) => [...one.querySelectorAll(".title")].map(
     (title) => title.textContent).filter(Boolean).length);
+  outcome.near = charts.map((one) => one.querySelector(".panels").getBoundingClientRect().top
+    - one.querySelector(".legend").getBoundingClientRect().bottom);
   outcome.legends = charts.map((one) => one.querySelectorAll(".legend li").length);
   // Of eight rows: the lines, their colours, and the rows that cannot be chosen.
   const many = document.querySelector('[data-curves="many"]');
@@ -150,6 +152,22 @@ try {
   outcome.many = [count()];
   for (const number of [0, 7]) { boxes[number].click(); }
   outcome.many.push(count());
+  many.querySelectorAll("button")[2].click(); // the next six, from the first one again
+  outcome.next = [count(), boxes.map((one) => one.checked).lastIndexOf(true)];
+  // A run that is five times as long, cut and whole.
+  const longer = document.querySelector('[data-curves="lengths"]');
+  const drawnTo = () => {
+    const svg = longer.querySelector(".panel svg"), note = longer.querySelector(".panel p");
+    svg.dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
+    return [said(), note.hidden ? null : note.textContent, svg.getAttribute("aria-label")];
+  };
+  outcome.cut = [drawnTo()];
+  const whole_ = longer.querySelector('input[value="all"][name="lengths-lengths"]');
+  whole_.checked = true; change(whole_);
+  outcome.cut.push(drawnTo());
+  outcome.lengthControls = document.querySelectorAll('input[value="cut"]').length;
+  outcome.level = [...document.querySelectorAll('[data-curves="titles"] .panel svg')].map(
+    (one) => one.getBoundingClientRect().top);
   outcome.paper = getComputedStyle(document.body).backgroundColor;
   outcome.ink = getComputedStyle(document.body).color;
   outcome.unnamed = [...document.querySelectorAll("input, select, button")].filter(
@@ -216,6 +234,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(8):  # as many rows as there are colours
         where = folder / "runs" / f"many-{number}"
         write_run(where, {0: [1.0, 2.0, number]}, variant=f"many/row {number}")
+    for name, evaluations in (("long", 6), ("short", 2)):
+        where, climbing = (
+            folder / "runs" / f"length-{name}",
+            [100.0 * i for i in range(evaluations)],
+        )
+        write_run(where, {0: climbing}, variant=f"lengths/row {name}", every=1_000_000)
+    for env in ("Ant-v4", "ATaskWhoseNameNeedsAnotherLineInATitle-v0"):
+        write_run(folder / "runs" / env, {0: [1.0, 2.0]}, variant="titles/row", env=env)
     late = [100.0, 40.0, 100.0, 100.0]  # one of three is followed by a lower one
     write_run(
         folder / "runs" / "checkpoints",
@@ -269,9 +295,9 @@ def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> No
     assert outcome["ends"] == [[0, 100]] * 2  # also where all are 0
     assert outcome["dots"] == [1, 2]
     assert outcome["scales"] == pytest.approx([1] * len(outcome["scales"]))
-    assert outcome["cut"] == []
+    assert outcome["outside"] == []
     names = [" ".join(lines) for lines in outcome["names"]]
-    assert names == [f"{row}, HalfCheetah-v4, 1 seed on 2 cores" for row in ("TD7", LONG)]
+    assert names == ["TD7", LONG]  # without the task, which is the same
     assert outcome["reached"] is True
     assert outcome["times"] <= 0 or width < 1200  # all columns are to be seen at once
     assert outcome["unnamed"] == 0
@@ -282,7 +308,19 @@ def test_the_page_works(written: Path, width: int, flags: tuple[str, ...]) -> No
     assert begin > scrolled == 0
     assert set(outcome["titles"]) == {2}  # of both axes
     assert 0 not in outcome["legends"]
+    assert all(0 <= distance < 20 for distance in outcome["near"])  # right above the panels
     assert outcome["many"] == [[6, 6, 2]] * 2
+    assert outcome["next"] == [[6, 6, 2], 5]
+    (shown, note, label), (whole, no_note, _) = outcome["cut"]
+    assert (note, no_note) == ("Continued to 5,000,000: row long.", None)
+    assert note in label
+    assert (shown, whole) == (
+        "Ant-v4, 2,000,000 time steps; row long 200.0",
+        "Ant-v4, 5,000,000 time steps; row long 500.0",
+    )
+    assert outcome["lengthControls"] == 1  # only where a row is longer
+    if width == 1200:  # side by side, below titles of one line and of two
+        assert len(set(outcome["level"])) == 1
     dark = ("rgb(21, 23, 27)", "rgb(231, 233, 236)")
     light = ("rgb(255, 255, 255)", "rgb(27, 29, 33)")
     assert (outcome["paper"], outcome["ink"]) == (dark if flags else light)
@@ -297,10 +335,10 @@ def test_numbers_are_those_of_the_csv(written: Path) -> None:
     said = [f"{r['row']} {float(r['mean']):,.0f} ± {float(r['interval']):.1f}" for r in rows]
     assert said == ["TD3 4,000 ± 196.0", "TD7 8,000 ± 196.0"]
     assert outcome["last"] == "; ".join(["Hopper-v4, 1,000,000 time steps", *said])
-    assert outcome["before"] == "Hopper-v4, 500,000 time steps; TD3 2,000 ± 0.0; TD7 4,000 ± 0.0"
-    assert outcome["tip"] == "500,000 time steps■ TD3 2,000 ± 0.0■ TD7 4,000 ± 0.0"
-    assert outcome["minutes"].endswith(", 100 minutes, all seeds together; TD7 2.0")
-    first = "TD7, HalfCheetah-v4, 1 seed on 2 cores 100.0 min, paper 110.0 min; "
+    assert outcome["before"] == "Hopper-v4, 500,000 time steps; TD3 2,000 ± 0; TD7 4,000 ± 0"
+    assert outcome["tip"] == "500,000 time steps■ TD3 2,000 ± 0■ TD7 4,000 ± 0"
+    assert outcome["minutes"].endswith(", 100 minutes, all seeds together; TD7 2.00")
+    first = "Minutes for 1M steps, all seeds together: TD7 100.0, paper 110.0; "
     assert first in outcome["speed"]
     assert outcome["estimate"].endswith("1,000,000 time steps; No clipping, 1M 1,000 ± 196.0")
     assert outcome["estimates"].endswith("No clipping, 1M 900.0 · 1,100")

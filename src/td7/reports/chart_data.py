@@ -11,7 +11,7 @@ from td7.reports.curves import window_of
 from td7.reports.figures import STUDY_FIGURES
 from td7.reports.report import Report
 from td7.reports.result import Result
-from td7.reports.style import COLOURS, MOST_LINES, style_of, window_text
+from td7.reports.style import COLOURS, MOST_LINES, run_length, style_of, window_text
 from td7.reports.tables.drops import DROP_WINDOWS, drop_shares, late_evaluations
 from td7.statistics import Aligned
 
@@ -52,7 +52,7 @@ def _drops(results: Sequence[Result]) -> list[dict[str, Any]]:
     shares = {result: drop_shares(late_evaluations(result), DROPS) for result in results}
     axes = {
         **{"quantity": "% of evaluations", "step_unit": "% lower or more", "raw": True},
-        **{"lowest": 0, "highest": 100},  # all panels have the same axis
+        **{"lowest": 0, "highest": 100, "right": 100, "length": None},  # of all panels
     }
     lines = []
     for window, result in product(DROP_WINDOWS, results):
@@ -71,6 +71,7 @@ def _line(result: Result, curves: Aligned) -> dict[str, Any]:
         "title": result.title,
         "quantity": result.quantity,
         "step_unit": result.step_unit,
+        "length": run_length(result),
         "colour": style.colour,
         "dashes": style.dashes,
         "seeds": curves.seeds,

@@ -3,12 +3,24 @@
 import csv
 import io
 import re
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from td7.reports.tables.table import Table
+from td7.reports.tables.table import Cell, Table
 
+NUMBER = re.compile(
+    r"(> )?[-+]?(± )?[\d.,]+( [±\[].*|%.*|,? at [\d,]+| of \d+)?|–"
+)  # a cell of numbers
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula may begin with
+
+
+def text_columns(lines: Sequence[Sequence[Cell]]) -> list[bool]:
+    """Whether each column has no number in it; such columns are aligned left, others right."""
+    return [
+        not any(NUMBER.fullmatch(cell.text) for cell in column)
+        for column in zip(*lines, strict=True)
+    ]
 
 
 def as_csv(table: Table) -> str:
@@ -69,7 +81,7 @@ def as_latex(table: Table) -> str:
         for line in part:
             cells = [rf"\textbf{{{latex(c.text)}}}" if c.bold else latex(c.text) for c in line]
             rows.append(" & ".join(cells) + r" \\")
-    columns = "l" * 2 + "r" * (len(table.header) - 2)
+    columns = "".join("l" if is_text else "r" for is_text in text_columns(table.lines))
     body = "\n".join(rows)
     return (
         "% needs the package booktabs\n"

@@ -1,12 +1,11 @@
 """What the page's sections consist of: tables, videos, lists of runs and of notes."""
 
 import html
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from td7.reports.formats import as_csv
+from td7.reports.formats import as_csv, text_columns
 from td7.reports.report import Report
 from td7.reports.result import Result, plain
 from td7.reports.tables.table import Cell, Table
@@ -46,7 +45,7 @@ def _scrollable(
     """
     lines = list(lines)
     first, *_ = columns = column_order(header)
-    has_text = [all(not _is_number(line[i].text) for line in lines) for i in range(len(header))]
+    has_text = text_columns(lines)
     head = "".join(
         f'<th scope="col"{" class=words" if has_text[i] else ""}>{html.escape(header[i])}</th>'
         for i in columns
@@ -75,10 +74,6 @@ def _cell(cell: Cell, is_text: bool, tag: str) -> str:
     scope = ' scope="row"' if tag == "th" else ""
     css = f' class="words{" long" * (len(cell.text) > LONGEST_TEXT)}"' if is_text else ""
     return f"<{tag}{scope}{css}>{text}</{tag}>"
-
-
-def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"[-+]?(± )?[\d.,]+( [±\[].*|%.*)?|–", text))
 
 
 def download(table: Table) -> str:

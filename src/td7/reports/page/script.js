@@ -24,11 +24,15 @@ function ink(colour) {
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-function numberText(value) { return Math.abs(value) >= 1000 ? whole.format(value) : tenth.format(value); }
-function tickText(value) {
+function numberText(value) {
   const size = Math.abs(value);
-  if (size >= 1e6) return `${+(value / 1e6).toFixed(2)}M`;
-  return size >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : `${+value.toPrecision(6)}`;
+  if (size >= 1000) return whole.format(value);
+  return size >= 10 ? tenth.format(value) : `${value && value.toPrecision(3)}`; // three digits of small values
+}
+// A value at an axis whose largest is so large: all of an axis are in the same unit.
+function tickText(value, largest) {
+  if (value === 0 || largest < 1e4) return `${+value.toPrecision(6)}`;
+  return largest >= 1e6 ? `${+(value / 1e6).toPrecision(6)}M` : `${+(value / 1e3).toPrecision(6)}k`;
 }
 
 // Round numbers from low to high, about `count` of them.
@@ -39,6 +43,8 @@ function ticks(low, high, count) {
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
   return values;
 }
+
+function largestOf(values) { return Math.max(...values.map(Math.abs)); }
 
 // The mean of every evaluation with those before it in the window.
 function smooth(values, window) {
@@ -70,18 +76,29 @@ function curve(xs, ys, style) {
     : element("circle", { cx: xs[0], cy: ys[0], r: 3, fill: style.stroke, opacity: style.opacity ?? 1 });
 }
 
+// The steps that a panel shows: at most twice the shortest run's, so that no curve is squeezed.
+function longestShown(runs) {
+  return 2 * runs.reduce((shortest, run) => Math.min(shortest, run.length ?? Infinity), Infinity);
+}
+
+// What a panel says of the curves that it shows in part.
+function continued(runs) {
+  const rows = new Map();
+  for (const run of runs) rows.set(run.counts.at(-1), [...rows.get(run.counts.at(-1)) ?? [], run.row]);
+  return runs.length ? `Continued ${[...rows].map(([last, own]) => `to ${whole.format(last)}: ${own.join(", ")}`).join("; ")}.` : "";
+}
+
 class Panel {
   constructor(runs, place, host) {
     this.runs = runs.filter((run) => run.place === place);
-    this.steps = [...new Set(this.runs.flatMap((run) => run.steps))].sort((a, b) => a - b);
-    this.right = this.steps.at(-1) || 1;
     this.svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: "0", role: "img" });
     this.tip = element("div", { class: "tip", hidden: "" });
     this.place = place;
     this.quantity = this.runs[0].quantity;
     this.stepUnit = this.runs[0].step_unit;
     this.index = null; // of the step that the tip shows
-    host.append(element("div", { class: "panel" }, element("h4", {}, this.runs[0].title), this.svg, this.tip));
+    this.note = element("p", { class: "faint", hidden: "" });
+    host.append(element("div", { class: "panel" }, element("h4", {}, this.runs[0].title), this.svg, this.tip, this.note));
     this.svg.addEventListener("pointermove", (event) => this.pointAtMouse(event));
     for (const leaving of ["pointerleave", "blur"]) this.svg.addEventListener(leaving, () => this.pointAt(null));
     this.svg.addEventListener("keydown", (event) => this.pointByKey(event));
@@ -92,14 +109,20 @@ class Panel {
 
   draw(choice) {
     this.choice = choice;
-    this.shown = this.runs.filter((run) => choice.rows.has(run.row)).map((run) => {
-      const seeds = run.values.map((values) => smooth(values, run.raw ? 1 : choice.window));
-      return { ...run, colour: choice.rows.get(run.row), seeds, ...summarise(seeds) };
+    const selected = this.runs.filter((run) => choice.rows.has(run.row));
+    const limit = choice.lengths === "all" ? Infinity : longestShown(selected);
+    const cut = selected.filter((run) => run.counts.at(-1) > limit);
+    this.shown = selected.filter((run) => run.counts[0] <= limit).map((run) => {
+      const count = run.counts.filter((step) => step <= limit).length;
+      const seeds = run.values.map((values) => smooth(values, run.raw ? 1 : choice.window).slice(0, count));
+      return { ...run, steps: run.steps.slice(0, count), colour: choice.rows.get(run.row), seeds, ...summarise(seeds) };
     });
     this.setRange();
+    this.note.textContent = continued(cut);
+    this.note.hidden = !cut.length;
     const values = this.shown.map((run) => `${run.row} ${numberText(run.mean.at(-1))}`).join(", ");
-    this.svg.setAttribute("aria-label",
-      `${this.quantity} on ${this.place} by ${this.stepUnit}: ${values || "no row is selected"}. Arrow keys read values.`);
+    this.svg.setAttribute("aria-label", `${this.quantity} on ${this.place} by ${this.stepUnit}: `
+      + `${values || "no row is selected"}. ${this.note.textContent} Arrow keys read values.`);
     this.svg.replaceChildren();
     this.drawAxes();
     for (const run of this.shown) this.svg.append(...(choice.seeds === "all" ? this.seedCurves(run) : this.meanCurve(run)));
@@ -109,6 +132,8 @@ class Panel {
   }
 
   setRange() {
+    this.steps = [...new Set(this.shown.flatMap((run) => run.steps))].sort((a, b) => a - b);
+    this.right = this.runs[0].right ?? (this.steps.at(-1) || 1);
     const values = this.shown.flatMap((run) => this.choice.seeds === "all"
       ? run.seeds.flat() : run.mean.flatMap((mean, i) => [mean - run.interval[i], mean + run.interval[i]]));
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -119,13 +144,16 @@ class Panel {
   }
 
   drawAxes() {
-    for (const value of ticks(this.low, this.high, 5)) {
+    const values = ticks(this.low, this.high, 5), steps = ticks(0, this.right, 4);
+    for (const value of values) {
       this.svg.append(
         element("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: this.y(value), y2: this.y(value) }),
-        element("text", { x: LEFT - 5, y: this.y(value) + 4, "text-anchor": "end" }, tickText(value)));
+        element("text", { x: LEFT - 5, y: this.y(value) + 4, "text-anchor": "end" },
+          tickText(value, largestOf(values))));
     }
-    for (const step of ticks(0, this.right, 4)) {
-      this.svg.append(element("text", { x: this.x(step), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, tickText(step)));
+    for (const step of steps) {
+      this.svg.append(element("text", { x: this.x(step), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" },
+        tickText(step, largestOf(steps))));
     }
     const middle = (TOP + HEIGHT - BOTTOM) / 2;
     this.svg.append(
@@ -151,6 +179,7 @@ class Panel {
   }
 
   pointAtMouse(event) {
+    if (!this.steps.length) return;
     const box = this.svg.getBoundingClientRect();
     const x = (event.clientX - box.left) / box.width * WIDTH;
     const step = (x - LEFT) / (WIDTH - LEFT - RIGHT) * this.right;
@@ -160,7 +189,7 @@ class Panel {
   pointByKey(event) {
     const last = this.steps.length - 1, now = this.index ?? last;
     const moves = { ArrowLeft: now - 1, ArrowRight: this.index === null ? last : now + 1, Home: 0, End: last, Escape: null };
-    if (!(event.key in moves)) return;
+    if (!(event.key in moves) || !this.steps.length) return;
     event.preventDefault();
     const next = moves[event.key];
     this.pointAt(next === null ? null : Math.max(0, Math.min(last, next)), true);
@@ -226,18 +255,19 @@ function legendLine(run, colour) {
   return element("li", {}, svg, run.row);
 }
 
-// The charts that a study's controls apply to.
+// The charts that a study's controls apply to. `counts` are steps, also where the axis has minutes.
 const CHARTS = {
   "Learning curves": (study) => study.curves,
   "Learning curves over minutes": (study) => study.curves.filter((run) => study.timed && run.minutes_per_step).map((run) =>
-    ({ ...run, step_unit: "minutes, all seeds together", steps: run.steps.map((step) => step * run.minutes_per_step) })),
+    ({ ...run, step_unit: "minutes, all seeds together", counts: run.steps, steps: run.steps.map((step) => step * run.minutes_per_step) })),
   "Value estimates": (study) => study.estimates,
   "Drops": (study) => study.drops,
 };
 
 // Panels of one kind below their legend, which stays in the window with them.
 class Charts {
-  constructor(title, runs, host) {
+  constructor(title, given, host) {
+    const runs = given.map((run) => ({ counts: run.steps, ...run }));
     this.runs = [...new Map(runs.map((run) => [run.row, run])).values()]; // one per row
     this.legend = element("ul", { class: "legend" });
     const grid = element("div", { class: "panels" });
@@ -258,6 +288,14 @@ function seedControl(study) {
     choose(`${study.name}-seeds`, "radio", "all", "every seed", false));
 }
 
+// How much of curves is shown that are much longer than others; null where there are none.
+function lengthControl(study) {
+  const isLonger = (run) => run.steps.at(-1) > longestShown(study.curves.filter((one) => one.place === run.place));
+  return !study.curves.some(isLonger) ? null : element("fieldset", {}, element("legend", {}, "Longer rows"),
+    choose(`${study.name}-lengths`, "radio", "cut", "cut at twice the shortest", true),
+    choose(`${study.name}-lengths`, "radio", "all", "whole", false));
+}
+
 function windowSelect(study) {
   const sizes = [...new Set([1, 5, 10, 20, study.window])].sort((a, b) => a - b);
   return element("select", {}, ...sizes.map((size) =>
@@ -269,43 +307,49 @@ function rowControl(study, runs) {
   const most = data.most_lines, many = runs.length > most;
   const list = element("div", { class: "rows" });
   list.append(...runs.map((run, i) => choose(`${study.name}-row`, "checkbox", run.row, run.row, i < most)));
-  const all = element("button", { type: "button" }, many ? `first ${most}` : "all");
-  const none = element("button", { type: "button" }, "none");
+  const [all, none, next] = [many ? `first ${most}` : "all", "none", `next ${most}`].map(
+    (text) => element("button", { type: "button" }, text));
   const title = many ? `Rows (at most ${most} at a time)` : "Rows";
-  return { fieldset: element("fieldset", { class: "agents" }, element("legend", {}, title), list, all, " ", none), list, all, none };
+  const buttons = element("div", { class: "buttons" }, all, none, ...(many ? [next] : []));
+  return { fieldset: element("fieldset", { class: "agents" }, element("legend", {}, title), list, buttons), list, all, none, next };
 }
 
 function drawStudy(study) {
   const host = document.querySelector(`[data-curves="${CSS.escape(study.name)}"]`);
   if (!host) return;
   const runs = [...new Map(study.curves.map((run) => [run.row, run])).values()]; // one per row
-  const choice = { rows: new Map(), seeds: "mean", window: study.window }; // rows: the colours of those shown
-  const { fieldset, list, all, none } = rowControl(study, runs), boxes = [...list.querySelectorAll("input")];
-  const seeds = seedControl(study), windows = windowSelect(study);
+  const choice = { rows: new Map(), seeds: "mean", window: study.window, lengths: "cut" }; // rows: the colours of those shown
+  const { fieldset, list, all, none, next } = rowControl(study, runs), boxes = [...list.querySelectorAll("input")];
+  const seeds = seedControl(study), windows = windowSelect(study), lengths = lengthControl(study);
   const smoothing = element("fieldset", {}, element("legend", {}, "Smoothing"),
     element("label", {}, element("span", { class: "visually-hidden" }, "Smoothing of the curves, "), windows));
-  host.replaceChildren(element("div", { class: "controls" }, fieldset, seeds, smoothing));
+  host.replaceChildren(element("div", { class: "controls" }, fieldset, seeds, smoothing, ...(lengths ? [lengths] : [])));
   const charts = Object.entries(CHARTS).map(([title, runsOf]) => [title, runsOf(study)])
     .filter(([, own]) => own.length).map(([title, own]) => new Charts(title, own, host));
   const draw = () => {
     boxes.forEach((box) => { box.disabled = !box.checked && choice.rows.size >= data.most_lines; });
     charts.forEach((one) => one.draw(choice));
   };
-  const selectFirst = (count) => {
-    boxes.forEach((box, i) => { box.checked = i < count; });
+  const selectSome = (first, count) => {
+    boxes.forEach((box, i) => { box.checked = i >= first && i < first + count; });
     choice.rows.clear();
-    runs.slice(0, count).forEach((run) => select(choice, run, true));
+    runs.slice(first, first + count).forEach((run) => select(choice, run, true));
     draw();
   };
-  all.addEventListener("click", () => selectFirst(data.most_lines));
-  none.addEventListener("click", () => selectFirst(0));
+  all.addEventListener("click", () => selectSome(0, data.most_lines));
+  none.addEventListener("click", () => selectSome(0, 0));
+  next.addEventListener("click", () => {
+    const after = boxes.findLastIndex((box) => box.checked) + 1;
+    selectSome(after < boxes.length ? after : 0, data.most_lines);
+  });
   list.addEventListener("change", (event) => {
     select(choice, runs[boxes.indexOf(event.target)], event.target.checked);
     draw();
   });
   seeds.addEventListener("change", (event) => { choice.seeds = event.target.value; draw(); });
+  lengths?.addEventListener("change", (event) => { choice.lengths = event.target.value; draw(); });
   windows.addEventListener("change", () => { choice.window = Number(windows.value); draw(); });
-  selectFirst(data.most_lines);
+  selectSome(0, data.most_lines);
 }
 
 // -- bars ---------------------------------------------------------------------------------------
@@ -332,9 +376,9 @@ const BARS = {
   },
   speed(records) {
     return {
-      title: "Minutes for 1M steps, all seeds together", unit: " min", legends: ["here", "paper, one seed"],
+      title: "Minutes for 1M steps, all seeds together", unit: "", legends: ["here", "paper, one seed"],
       groups: records.map((r) => ({
-        name: `${r.row}, ${r.place}`,
+        name: new Set(records.map((record) => record.place)).size > 1 ? `${r.row}, ${r.place}` : r.row,
         here: [r.minutes_a_million_steps, null],
         there: [r.paper_minutes, null],
       })),
@@ -343,25 +387,39 @@ const BARS = {
 };
 const FILLS = ["var(--here)", "var(--there)"];
 
-const LETTER = 7.2, LINE = 14; // the size of a letter, about, in the systems' fonts
+const LINE = 14; // the height of a line of text
+const VALUE = 52; // right of the bars, for the value of the longest
+const ruler = document.createElement("canvas").getContext("2d");
+ruler.font = "12px system-ui, sans-serif"; // as the style says
 
-function textWidth(texts) { return LETTER * Math.max(...texts.map((text) => text.length)); }
+function textWidth(text) { return ruler.measureText(text).width; }
 
-// Lines of at most `longest` characters, broken between words where possible.
-function wrapped(text, longest) {
-  return text.match(new RegExp(`\\S.{0,${longest - 1}}(?=\\s|$)|\\S{${longest}}`, "g")) ?? [];
+// Lines of at most this width, broken between words or after hyphens where possible.
+function wrapped(text, width) {
+  const lines = [""];
+  for (const part of text.split(/(?<=[\s-])/)) {
+    if (textWidth(lines.at(-1) + part.trimEnd()) <= width) lines.push(lines.pop() + part);
+    else lines.push(part);
+    while (textWidth(lines.at(-1).trimEnd()) > width && lines.at(-1).length > 1) {
+      const rest = lines.pop();
+      let count = 1;
+      while (textWidth(rest.slice(0, count + 1)) <= width) count += 1;
+      lines.push(rest.slice(0, count), rest.slice(count));
+    }
+  }
+  return lines.map((line) => line.trim()).filter(Boolean);
 }
 
 // Where the bars are: as wide as the host, so that letters are not scaled.
 function barLayout(groups, hostWidth) {
-  const width = hostWidth || 620, name = Math.min(16 + textWidth(groups.map((group) => group.name)), 0.45 * width);
-  const names = groups.map((group) => wrapped(group.name, Math.floor((name - 8) / LETTER)));
+  const width = hostWidth || 620, name = Math.min(16 + Math.max(...groups.map((group) => textWidth(group.name))), 0.45 * width);
+  const names = groups.map((group) => wrapped(group.name, name - 12));
   const tops = [6];
   names.forEach((lines, i) => tops.push(tops[i] + Math.max(30, LINE * lines.length + 8)));
   const ends = groups.flatMap(({ here, there }) => [here, there].flatMap(([value, interval]) =>
     value === null ? [] : [value - (interval ?? 0), value + (interval ?? 0)]));
   const low = Math.min(0, ...ends), high = Math.max(1, ...ends);
-  const x = (value) => name + (value - low) / (high - low) * (width - name - 30);
+  const x = (value) => name + (value - low) / (high - low) * (width - name - VALUE);
   return { width, name, names, tops, bottom: tops.at(-1), low, high, x };
 }
 
@@ -375,6 +433,8 @@ function barGroup(group, i, { name, names, tops, x }, valueText) {
     const title = `${group.name}: ${valueText(value)}${interval === null ? "" : ` ± ${tenth.format(interval)}`}`;
     nodes.push(element("rect", { x: Math.min(x(0), x(value)), y, height: 10, width: Math.abs(x(value) - x(0)), style: `fill:${fill}` },
       element("title", {}, title)));
+    const end = x(Math.max(0, value + (interval ?? 0))) + 4;
+    nodes.push(element("text", { class: "value", x: end, y: y + 9 }, valueText(value)));
     if (interval !== null) {
       nodes.push(element("line", { x1: x(value - interval), x2: x(value + interval), y1: y + 5, y2: y + 5, style: "stroke:var(--ink)" }));
     }
@@ -388,15 +448,17 @@ function drawBars(table) {
   const { title, unit, legends, groups } = BARS[table.kind](table.records);
   const valueText = (value) => `${tenth.format(value)}${unit}`;
   const layout = barLayout(groups, host.clientWidth), { width, name, bottom, low, high, x } = layout;
+  const half = textWidth(title) / 2 + 2, middle = Math.max(half, Math.min((name + width - VALUE) / 2, width - half));
   const label = groups.map((group) => `${group.name} ${valueText(group.here[0])}`
     + (group.there[0] === null ? "" : `, paper ${valueText(group.there[0])}`)).join("; ");
-  const svg = element("svg", { viewBox: `0 0 ${width} ${bottom + 18 + LINE}`, role: "img", "aria-label": `${title}: ${label}` });
-  for (const value of ticks(low, high, Math.min(5, (width - name) / 90))) {
+  const svg = element("svg", { viewBox: `0 0 ${width} ${bottom + 24 + LINE}`, role: "img", "aria-label": `${title}: ${label}` });
+  const values = ticks(low, high, Math.min(5, (width - name) / 90));
+  for (const value of values) {
     svg.append(element("line", { class: "axis", x1: x(value), x2: x(value), y1: 4, y2: bottom }),
-      element("text", { x: x(value), y: bottom + 14, "text-anchor": "middle" }, `${tickText(value)}${unit}`));
+      element("text", { x: x(value), y: bottom + 14, "text-anchor": "middle" }, `${tickText(value, largestOf(values))}${unit}`));
   }
   groups.forEach((group, i) => svg.append(...barGroup(group, i, layout, valueText)));
-  svg.append(element("text", { class: "title", x: (name + width - 30) / 2, y: bottom + 14 + LINE, "text-anchor": "middle" }, title));
+  svg.append(element("text", { class: "title", x: middle, y: bottom + 18 + LINE, "text-anchor": "middle" }, title));
   const shown = legends.slice(0, groups.some((group) => group.there[0] !== null) ? 2 : 1);
   const legend = element("ul", { class: "legend" }, ...shown.map((text, i) => {
     const mark = element("span", { "aria-hidden": "true" });
@@ -419,7 +481,8 @@ function measure() {
   document.documentElement.style.setProperty("--nav", `${height}px`);
   tables.forEach(markHidden);
 }
-const tables = [...document.querySelectorAll(".scroll")];
+// The navigation scrolls as well in a narrow window.
+const tables = [...document.querySelectorAll(".scroll"), document.querySelector("nav")];
 function markHidden(table) {
   table.classList.toggle("more", table.scrollLeft + table.clientWidth < table.scrollWidth - 1);
 }

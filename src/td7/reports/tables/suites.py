@@ -47,6 +47,7 @@ class SuiteScores:
             "suite": self.suite,
             "tasks": len(tasks),
             "suite_tasks": len(self.tasks),
+            "averaged": ", ".join(tasks),
             "left_out": ", ".join(left_out),
         }
 
@@ -88,6 +89,8 @@ def left_out_sentence(records: Sequence[Record]) -> str:
     rows: dict[tuple[str, int], list[str]] = {}  # by tasks and step
     for record in records:
         if record["left_out"]:
-            rows.setdefault((record["left_out"], record["step"]), []).append(record["row"])
+            is_most = 2 * record["tasks"] < record["suite_tasks"]
+            tasks = f"all but {record['averaged']}" if is_most else record["left_out"]
+            rows.setdefault((tasks, record["step"]), []).append(record["row"])
     texts = [f"{tasks} ({', '.join(own)} at {step:,})" for (tasks, step), own in rows.items()]
     return f" Left out of the means: {'; '.join(texts)}." if texts else ""
