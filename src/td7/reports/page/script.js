@@ -397,7 +397,8 @@ function textWidth(text) { return ruler.measureText(text).width; }
 // Lines of at most this width, broken between words or after hyphens where possible.
 function wrapped(text, width) {
   const lines = [""];
-  for (const part of text.split(/(?<=[\s-])/)) {
+  const words = text.split(/(?<=\s)/).flatMap((word) => textWidth(word.trim()) > width ? word.split(/(?<=-)/) : [word]);
+  for (const part of words) {
     if (textWidth(lines.at(-1) + part.trimEnd()) <= width) lines.push(lines.pop() + part);
     else lines.push(part);
     while (textWidth(lines.at(-1).trimEnd()) > width && lines.at(-1).length > 1) {
@@ -415,7 +416,7 @@ function barLayout(groups, hostWidth) {
   const width = hostWidth || 620, name = Math.min(16 + Math.max(...groups.map((group) => textWidth(group.name))), 0.45 * width);
   const names = groups.map((group) => wrapped(group.name, name - 12));
   const tops = [6];
-  names.forEach((lines, i) => tops.push(tops[i] + Math.max(30, LINE * lines.length + 8)));
+  names.forEach((lines, i) => tops.push(tops[i] + Math.max(34, LINE * lines.length + 8)));
   const ends = groups.flatMap(({ here, there }) => [here, there].flatMap(([value, interval]) =>
     value === null ? [] : [value - (interval ?? 0), value + (interval ?? 0)]));
   const low = Math.min(0, ...ends), high = Math.max(1, ...ends);
@@ -427,8 +428,8 @@ function barGroup(group, i, { name, names, tops, x }, valueText) {
   const middle = (tops[i] + tops[i + 1]) / 2, first = middle + 4 - LINE * (names[i].length - 1) / 2;
   const nodes = [element("text", { class: "name", "text-anchor": "end" },
     ...names[i].map((text, line) => element("tspan", { x: name - 8, y: first + LINE * line }, text)))];
-  const above = group.there[0] === null ? 5 : 11; // a bar without the paper's is in the middle
-  for (const [[value, interval], y, fill] of [[group.here, middle - above, FILLS[0]], [group.there, middle, FILLS[1]]]) {
+  const above = group.there[0] === null ? 5 : 12; // a bar without the paper's is in the middle
+  for (const [[value, interval], y, fill] of [[group.here, middle - above, FILLS[0]], [group.there, middle + 1, FILLS[1]]]) {
     if (value === null) continue;
     const title = `${group.name}: ${valueText(value)}${interval === null ? "" : ` ± ${tenth.format(interval)}`}`;
     nodes.push(element("rect", { x: Math.min(x(0), x(value)), y, height: 10, width: Math.abs(x(value) - x(0)), style: `fill:${fill}` },
@@ -484,6 +485,7 @@ function measure() {
 // The navigation scrolls as well in a narrow window.
 const tables = [...document.querySelectorAll(".scroll"), document.querySelector("nav")];
 function markHidden(table) {
+  table.classList.toggle("moved", table.scrollLeft > 0);
   table.classList.toggle("more", table.scrollLeft + table.clientWidth < table.scrollWidth - 1);
 }
 drawAll();
