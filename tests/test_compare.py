@@ -294,6 +294,12 @@ def test_folders_of_the_same_rows_are_two_sides(tmp_path: Path) -> None:
     assert set(compared(*runs).comparisons) == set(compared(*folders).comparisons)
 
 
+def test_names_of_folders_are_one_line(tmp_path: Path) -> None:
+    folders = [write(tmp_path / name, 1, 2) for name in ("a\nb", "c\x1b[31m")]
+    row = only(compared(*folders))
+    assert (row.baseline, row.row) == ("TD7 (a b)", "TD7 (c\\x1b[31m)")
+
+
 def test_sides_whose_folders_are_mixed_up_are_named_by_their_first(tmp_path: Path) -> None:
     for name in ("a-ant", "b-ant", "a-hopper", "b-hopper"):
         write(tmp_path / name, 1, 2, env="Ant-v4" if "ant" in name else "Hopper-v4")

@@ -30,7 +30,7 @@ TRAIN = (
     *("--env", samples.TASK, "--steps", "2", "--seeds", "0", "--evaluation-episodes", "1"),
     *("--workers", "0", "--processes", "1", "--quiet", "--set", *words(SMALL)),
 )
-# A short valid command each; "run" and "file" exist where it is carried out.
+# A short valid command each; "run", "other" and "file" exist where it is carried out.
 VALID: Mapping[str, Sequence[str]] = {
     "train": ("train", "td7", *TRAIN, "--out", "new"),
     "resume": ("resume", "run", "--quiet"),
@@ -39,6 +39,7 @@ VALID: Mapping[str, Sequence[str]] = {
     "list": ("list", "algorithms"),
     "study": (*samples.STUDY_WORDS, "--dry-run"),
     "report": ("report", "run", "--no-figures", "--out", "new"),
+    "compare": ("compare", "run", "other"),
     "dataset info": ("dataset", "info", "data.hdf5"),
     "dataset fetch": ("dataset", "fetch", "hopper-medium-v2", "--url", "http://127.0.0.1:9"),
     "dataset record": (
@@ -60,7 +61,7 @@ NO_FOLDER = (*NO_FILE, "file", "empty", "run/config.json")
 WRONG: Mapping[str, Sequence[str]] = {
     "seeds": (*NOT_A_NUMBER, "1-", "5-2", "0,0", "0-5000", "1.5", ",", "0..3", f"0-{'9' * 6_000}"),
     **dict.fromkeys(("steps", "metrics_every", "evaluate_every"), NOT_A_COUNT),
-    **dict.fromkeys(("evaluation_episodes", "keep_policies", "seeds_each"), NOT_A_COUNT),
+    **dict.fromkeys(("evaluation_episodes", "keep_policies", "seeds_each", "step"), NOT_A_COUNT),
     **dict.fromkeys(("at_once", "seed", "episodes", "rows", "seconds", "cpus"), NOT_A_NUMBER),
     **dict.fromkeys(("workers", "processes", "threads"), (*NOT_A_COUNT, "1e18", "9" * 30)),
     "snapshot_every": NOT_A_NUMBER,
@@ -143,6 +144,9 @@ def _run(trials: Sequence[int], seed: int, folder: Path) -> Outcome:
     stage.mkdir()
     shutil.copyfile(made / "data.hdf5", stage / "data.hdf5")
     shutil.copytree(made / "checkpointed" / "run", stage / "run")
+    (stage / "other").mkdir()
+    for name in ("config.json", "evaluations.csv"):
+        shutil.copyfile(stage / "run" / name, stage / "other" / name)
     (stage / "file").write_text("a file\n")
     (stage / "empty").mkdir()
     return in_lanes(trials, folder, partial(_trial, seed, stage, grammars()))
@@ -251,8 +255,9 @@ def _value_of_flag(line: list[str], name: str, grammar: Grammar, random: Random)
 
 
 def _surplus(line: list[str], name: str, grammar: Grammar, random: Random) -> list[str]:
-    del name, grammar
-    return [*line, one_of(JUNK, random)]
+    # Some commands take several folders, and ../../.. is one.
+    values = _wrong(name, grammar.positional[-1]) if grammar.positional else JUNK
+    return [*line, one_of(values, random)]
 
 
 FAULTS: Sequence[Callable[[list[str], str, Grammar, Random], list[str]]] = (

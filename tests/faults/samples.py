@@ -71,7 +71,7 @@ def make_study(out: Path) -> None:
     options = {
         "name": "ablation-main",
         "rows": ["TD7"],
-        "tasks": [TASK],
+        "env": [TASK],
         "seeds": SEEDS,
         "steps": 40,
         "evaluate_every": 20,

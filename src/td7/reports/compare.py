@@ -211,7 +211,7 @@ def _named(sides: Sequence[Side]) -> list[Side]:
         for same in by_label.values()
         for side, folder in zip(same, _folders(same), strict=True)
     }
-    return [side._replace(name=names[id(side)]) for side in sides]
+    return [side._replace(name=plain(names[id(side)])) for side in sides]
 
 
 def _folders(sides: Sequence[Side]) -> list[Path]:
