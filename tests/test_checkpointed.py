@@ -42,11 +42,11 @@ def build(
     precision: str = "float32",
     **hyperparameters: float,
 ) -> CheckpointedTraining:
-    task = Task(env, dict(kwargs or {}))
+    spec = describe(Task(env, dict(kwargs or {})))
     config = RunConfig(
         algorithm="td7",
         variant="",
-        task=task,
+        task=spec.task,
         seeds=seeds,
         steps=steps,
         hyperparameters=build_config(TD7Config, {**SMALL, **hyperparameters}),
@@ -60,7 +60,7 @@ def build(
         threads=1,
     )
     lock = folder_module.create_folder(path, config.to_json())
-    loop = single_process_loop(RunSetup(config, describe(task), path, QuietProgress(), lock=lock))
+    loop = single_process_loop(RunSetup(config, spec, path, QuietProgress(), lock=lock))
     assert isinstance(loop, CheckpointedTraining)
     loop.restore()
     return loop

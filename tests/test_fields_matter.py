@@ -328,7 +328,7 @@ def test_fields_for_collecting_data_are_refused_with_a_dataset(algorithm: str) -
         value = TWIN[field][0]
         with pytest.raises(InputError) as error:
             run_config(train_options({**given, "set": {field: value}}), DATA)
-        assert str(error.value) == f"{field}={value} has no effect with --dataset"
+        assert str(error.value) == f"{field}={value} has no effect with dataset"
         # The default is accepted, because config.json contains it.
         default = getattr(run_config(train_options(given), DATA).hyperparameters, field)
         run_config(train_options({**given, "set": {field: default}}), DATA)

@@ -350,7 +350,7 @@ def test_a_long_run_without_snapshots_warns(
 ) -> None:
     monkeypatch.setattr("td7.training.start.LONG_RUN", 50)
     train(tmp_path / "run", steps=steps, snapshot_every=every)
-    warning = "with --snapshot-every 0, a power cut or `kill -9` loses all training since"
+    warning = "with snapshot_every=0, a power cut or `kill -9` loses all training since"
     assert capfd.readouterr().err.startswith(warning) == ((steps, every) == (60, 0))
 
 
@@ -377,7 +377,7 @@ def test_arguments_of_a_task_may_be_numpy_numbers(tmp_path: Path) -> None:
     assert run.config["task"]["kwargs"] == {"at": 9, "fault": "none"}
     values: tuple[tuple[Any, str], ...] = (
         ({"at": object()}, r"env_kwargs: at is <object .*>; allowed: what JSON can hold"),
-        (5, "--env-kwargs takes text, given 5"),
+        (5, "env_kwargs takes text, given 5"),
     )
     for value, message in values:
         with pytest.raises(InputError, match=message):

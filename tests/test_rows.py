@@ -105,7 +105,7 @@ def test_the_offline_study_is_of_all_the_papers_data() -> None:
 
 
 def test_a_row_of_the_offline_study_needs_a_dataset() -> None:
-    with pytest.raises(InputError, match="offline/TD7 learns from a dataset: give --dataset"):
+    with pytest.raises(InputError, match="offline/TD7 learns from a dataset: give dataset"):
         td7.train(variant="offline/TD7", env="toys:Point-v0")
 
 
