@@ -182,6 +182,7 @@ def test_a_run_stopped_by_a_signal_resumes_exactly(
     assert differences(contents(runner.path), uninterrupted) == []
 
 
+@pytest.mark.draws
 def test_the_installed_command_stops_and_resumes(
     tmp_path: Path, uninterrupted: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
