@@ -426,18 +426,25 @@ def test_a_project_that_wandb_refuses(tmp_path: Path, project: str) -> None:
     assert message.startswith(f"wandb={project!r}: allowed: PROJECT or ENTITY/PROJECT")
 
 
-def test_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("", " has no API key: `wandb login` stores one"),
+        ("short", ": WANDB_API_KEY invalid: API key must have 40+ characters, has 5"),
+    ],
+)
+def test_without_a_key(
+    tmp_path: Path, key: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import wandb
 
     wandb.teardown()
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    message = refused(tmp_path, wandb="cheetah")
-    assert message == (
-        "wandb=cheetah has no API key: use `wandb login`, or WANDB_MODE=offline in the environment"
-    )
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    remedy = "; with WANDB_MODE=offline in the environment it only writes files"
+    assert refused(tmp_path, wandb="cheetah") == f"wandb=cheetah{problem}{remedy}"
     wandb.teardown()
 
 

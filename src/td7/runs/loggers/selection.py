@@ -3,17 +3,19 @@
 import re
 import socket
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from td7.errors import InputError, Option, assigned, needs_extra
+from td7.errors import InputError, Option, assigned, needs_extra, one_line
 from td7.options import TrainOptions
 
 CONNECT_SECONDS = 5.0
 PORTS = {"http": 80, "https": 443}
-NO_KEY = "has no API key: use `wandb login`, or WANDB_MODE=offline in the environment"
+OFFLINE = "with WANDB_MODE=offline in the environment it only writes files"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Loggers:
     def checked(self) -> "Loggers":
         """Return them with places that hold from any folder; raise if one cannot work."""
         self._check_packages()
-        _check_key(self.wandb)
+        _check_key(self.wandb, verify=True)
         _check_server(self.mlflow)
         return replace(self, mlflow=absolute_uri(self.mlflow))
 
@@ -46,7 +48,7 @@ class Loggers:
             only = replace(Loggers(), **{name: getattr(self, name)})
             try:
                 only._check_packages()
-                _check_key(only.wandb)
+                _check_key(only.wandb, verify=False)
             except InputError as error:
                 warn(f"{error}; the run continues without")
                 chosen = replace(chosen, **{name: getattr(Loggers(), name)})
@@ -77,15 +79,22 @@ def _check_project(project: str) -> None:
         )
 
 
-def _check_key(project: str) -> None:
-    """W&B would ask for a key in the middle of a run."""
+def _check_key(project: str, *, verify: bool) -> None:
+    """Raise if W&B would ask for a key, or, with `verify`, if it does not accept the key."""
     if not project:
         return
     import wandb
 
-    settings = wandb.setup().settings
-    if settings.mode in ("online", "shared") and not wandb.login(prompt=False):
-        raise InputError(f"{assigned(Option('wandb'), project)} {NO_KEY}")
+    option = assigned(Option("wandb"), project)
+    if wandb.setup().settings.mode not in ("online", "shared"):
+        return
+    try:
+        with redirect_stderr(StringIO()):  # it prints errors as well as raising them
+            has_key = wandb.login(prompt=False, verify=verify)
+    except wandb.Error as error:
+        raise InputError(f"{option}: {one_line(error, 300).rstrip('.')}; {OFFLINE}") from None
+    if not has_key:
+        raise InputError(f"{option} has no API key: `wandb login` stores one; {OFFLINE}")
 
 
 def absolute_uri(uri: str) -> str:
