@@ -42,6 +42,8 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("WANDB_DIR", str(folder))
+        patch.setenv("WANDB_CACHE_DIR", str(folder / "cache"))
+        patch.setenv("WANDB_CONFIG_DIR", str(folder / "config"))
         patch.setenv("WANDB_TAGS", "mine, yours")
         patch.setenv("WANDB_ERROR_REPORTING", "false")
         patch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
