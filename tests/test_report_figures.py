@@ -15,7 +15,7 @@ from td7.reports.chart_data import chart_data
 from td7.reports.curves import learning_curve, normalised_curves
 from td7.reports.figures import figures, save, split_rows
 from td7.reports.report import Report, read_report
-from td7.reports.style import MOST_LINES, new_panels, row_style, style_of
+from td7.reports.style import MOST_LINES, new_panels, row_style, style_of, wrap_label
 from td7.reports.write import write
 from td7.studies.rows import STUDIES
 
@@ -278,6 +278,12 @@ def test_labels_that_no_study_lists_have_different_styles(tmp_path: Path) -> Non
     styles = {result.label: style_of(result) for result in report}
     assert len(set(styles)) == len(set(styles.values())) == 5
     assert styles["TD7"] == row_style("online", "TD7")
+
+
+def test_wrapped_labels_keep_names_and_values_together() -> None:
+    label = "TD7, learning_rate 0.0001, batch_size 1024, hidden_dim 64"
+    lines = ["TD7, learning_rate 0.0001,", "batch_size 1024, hidden_dim 64"]
+    assert wrap_label(label).splitlines() == lines
 
 
 def test_a_dollar_sign_in_a_label_is_no_mathematics(tmp_path: Path) -> None:

@@ -195,6 +195,17 @@ def test_small_returns_have_three_digits(mean: float, text: str, tmp_path: Path)
     assert line[2].text == text
 
 
+def test_every_cell_has_three_digits(tmp_path: Path) -> None:
+    """Of the mean, or of an interval that is larger."""
+    for number, mean in enumerate((0.25, 25.0, 2500.0)):
+        run, ends = tmp_path / f"{number}", {0: [0.0, mean], 1: [0.0, 1.04 * mean]}
+        write_run(run, ends, env="Own-v0", changed={"batch_size": number + 1})
+    write_run(tmp_path / "wide", pair(0.01), env="Own-v0", changed={"batch_size": 9})
+    lines = table_of(read_report([tmp_path]), "online-scores").lines
+    texts = [line[2].text for line in lines if line[0].text == "500,000"]
+    assert texts == ["0.255 ± 0.010", "25.5 ± 1.0", "2550 ± 98", "0.5 ± 98.0"]
+
+
 def test_a_table_without_the_papers_numbers_does_not_mention_them(tmp_path: Path) -> None:
     for label in ("td7", "td3"):
         write_run(tmp_path / label, pair(1000), env="Own-v0", algorithm=label)

@@ -217,6 +217,17 @@ def test_a_mean_over_few_tasks_names_those_that_it_has(tmp_path: Path) -> None:
     assert caption.endswith("Left out of the means: all but Ant-v4 (TD3 at 1,000,000).")
 
 
+def test_many_rows_that_leave_out_a_task_are_counted(tmp_path: Path) -> None:
+    """And a sweep is compared with the row that has the most tasks."""
+    for size in range(1, 8):
+        for env in ("Own-v0", "Other-v0") if size == 4 else ("Own-v0",):
+            run = tmp_path / f"{size}-{env}"
+            write_run(run, pair(1000), changed={"batch_size": size}, env=env)
+    table = table_of(read_report([tmp_path]), "online-aggregates")
+    assert {record["reference"] for record in table.records} == {"TD7, batch_size 4"}
+    assert table.caption.endswith("Left out of the means: Other-v0 (6 rows at 1,000,000).")
+
+
 def test_a_row_without_a_mean_is_noted(tmp_path: Path) -> None:
     """Returns are not divided by a mean that is not positive."""
     write_run(tmp_path / "run", pair(-1000), variant="online/TD7", env="Own-v0")

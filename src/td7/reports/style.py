@@ -3,6 +3,7 @@
 A label has the same colour and line style in every figure; line styles alone tell lines apart.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill, wrap
@@ -165,7 +166,8 @@ def cut_text(results: Sequence[Result], end: int) -> str:
 
 def wrap_label(label: str) -> str:
     """Several short lines of a long label, such as one with many changed hyperparameters."""
-    return fill(label, LONGEST_LINE, break_long_words=False)
+    bound = re.sub(r"(?<!,) (?=[^ ,]+(,|$))", "\u00a0", label)  # `batch_size 256` stays together
+    return fill(bound, LONGEST_LINE, break_long_words=False).replace("\u00a0", " ")
 
 
 def legend_below(figure: Any, panels: Sequence[Any]) -> None:

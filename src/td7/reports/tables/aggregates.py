@@ -84,13 +84,15 @@ def aggregates(study: Study, results: Sequence[Result]) -> Table:
 
 
 def _reference(study: Study, results: Sequence[Result]) -> str:
-    """TD7 as the study has it; the first row, if there is no such number here or in the paper."""
+    """TD7 as the study has it; if there is no such number, the first row with the most tasks."""
     reference = "TD7" if "TD7" in study.rows else next(iter(study.rows), "")
     steps = shown_steps(study, results)
     printed = {key for step in steps for key in paper.printed(study.table, step)}
     labels = [result.label for result in results]
     has_number = any((reference, result.place) in printed for result in results)
-    return reference if reference in labels or has_number else next(iter(labels), reference)
+    if reference in labels or has_number:
+        return reference
+    return max(dict.fromkeys(labels), key=labels.count, default=reference)
 
 
 # -- caption -------------------------------------------------------------------------------------

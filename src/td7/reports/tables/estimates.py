@@ -6,17 +6,17 @@ import numpy as np
 
 from td7.reports.result import Result, seed_list
 from td7.reports.tables.table import (
+    THREE_DIGITS,
     Column,
     Record,
     Table,
     finite_or_none,
+    mean_column,
     mean_text,
     new_table,
     result_fields,
-    return_specs,
     shown_steps,
     value_column,
-    value_text,
 )
 from td7.statistics import Sample
 from td7.studies.rows import Study
@@ -31,15 +31,14 @@ def estimates(study: Study, results: Sequence[Result]) -> Table:
         for result in results
         for record in _records(study, result, step, notes)
     ]
-    highest = return_specs(records, "value_highest")
     columns = [
         value_column("steps", "step", ","),
         value_column("group", "group"),
         value_column("row", "row"),
         value_column("task", "place"),
-        _mean_column("return", "return_mean", "return_interval", records),
-        _mean_column("value estimate", "value_mean", "value_interval", records),
-        Column("highest", lambda r: value_text(r["value_highest"], highest[r["place"]])),
+        mean_column("return", "return_mean", "return_interval", THREE_DIGITS),
+        mean_column("value estimate", "value_mean", "value_interval", THREE_DIGITS),
+        Column("highest", lambda r: mean_text(r["value_highest"], None, THREE_DIGITS)),
     ]
     return new_table(
         study,
@@ -55,13 +54,6 @@ def estimates(study: Study, results: Sequence[Result]) -> Table:
         lines=records,
         notes=notes,
     )
-
-
-def _mean_column(
-    heading: str, mean: str, interval: str, records: Sequence[Record]
-) -> Column[Record]:
-    specs = return_specs(records, mean)
-    return Column(heading, lambda r: mean_text(r[mean], r[interval], specs[r["place"]]))
 
 
 def _records(study: Study, result: Result, step: int, notes: list[str]) -> list[Record]:

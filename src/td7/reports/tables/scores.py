@@ -9,6 +9,7 @@ from td7.reports import paper
 from td7.reports.result import D4RL_SCORE, Result, places
 from td7.reports.tables.table import (
     NOTHING,
+    THREE_DIGITS,
     Cell,
     Column,
     Record,
@@ -16,11 +17,9 @@ from td7.reports.tables.table import (
     finite_or_none,
     mean_text,
     new_table,
-    return_specs,
     row_group,
     samples_at,
     shown_steps,
-    value_text,
 )
 from td7.statistics import Sample, highlighted, welch
 from td7.studies.rows import Study
@@ -51,11 +50,11 @@ def scores(study: Study, results: Sequence[Result]) -> Table:
         by_label = _records(study, step, here, printed, by_place, columns)
         rows += [(step, label, own) for label, own in by_label.items()]
     records = [record for _, _, own in rows for record in own if record["mean"] is not None]
-    specs = dict.fromkeys(columns, ".1f") if study.datasets else return_specs(records, "mean")
-    lines = _dataset_lines(by_place, columns, specs)
+    spec = ".1f" if study.datasets else THREE_DIGITS
+    lines = _dataset_lines(by_place, columns, spec)
     shows_data = bool(lines)
     for step, label, own in rows:
-        lines += _row_lines(step, label, own, specs)
+        lines += _row_lines(step, label, own, spec)
     return new_table(
         study,
         "scores",
@@ -184,30 +183,24 @@ CELLS: Mapping[str, Callable[[Record, str], Cell]] = {
 }
 
 
-def _row_lines(
-    step: int, label: str, records: Sequence[Record], specs: Mapping[str, str]
-) -> list[ScoreLine]:
+def _row_lines(step: int, label: str, records: Sequence[Record], spec: str) -> list[ScoreLine]:
     """The row's numbers; the paper's and the difference, where there is one to compare with."""
     is_compared = any(record["difference_percent"] is not None for record in records)
     return [
-        ScoreLine(
-            f"{step:,}",
-            f"{label}{kind}",
-            {r["place"]: cell(r, specs.get(r["place"], ".0f")) for r in records},
-        )
+        ScoreLine(f"{step:,}", f"{label}{kind}", {r["place"]: cell(r, spec) for r in records})
         for kind, cell in CELLS.items()
         if is_compared or not kind
     ]
 
 
 def _dataset_lines(
-    by_place: Mapping[str, Result], columns: Sequence[str], specs: Mapping[str, str]
+    by_place: Mapping[str, Result], columns: Sequence[str], spec: str
 ) -> list[ScoreLine]:
     """The means of the datasets, if one is known."""
     means = {p: by_place[p].dataset_mean if p in by_place else None for p in columns}
     if all(mean is None for mean in means.values()):
         return []
-    cells = {place: Cell(value_text(mean, specs[place])) for place, mean in means.items()}
+    cells = {place: Cell(mean_text(mean, None, spec)) for place, mean in means.items()}
     return [ScoreLine("", "the data", cells)]
 
 

@@ -11,6 +11,8 @@ from td7.reports.result import Result, places, suites
 from td7.reports.tables.table import Record, row_group, shown_steps
 from td7.studies.rows import Study
 
+MOST_NAMED = 4  # rows that leave out the same tasks; of more, the table shows which
+
 Scores = Mapping[str, Mapping[int, float]]  # place: seed: score
 
 
@@ -86,11 +88,19 @@ def tasks_text(record: Record) -> str:
 
 def left_out_sentence(records: Sequence[Record]) -> str:
     """The tasks that means leave out, by row and step; "" if there are none."""
-    rows: dict[tuple[str, int], list[str]] = {}  # by tasks and step
+    rows: dict[str, dict[int, list[str]]] = {}  # by tasks and step
     for record in records:
         if record["left_out"]:
             is_most = 2 * record["tasks"] < record["suite_tasks"]
             tasks = f"all but {record['averaged']}" if is_most else record["left_out"]
-            rows.setdefault((tasks, record["step"]), []).append(record["row"])
-    texts = [f"{tasks} ({', '.join(own)} at {step:,})" for (tasks, step), own in rows.items()]
+            rows.setdefault(tasks, {}).setdefault(record["step"], []).append(record["row"])
+    texts = [f"{tasks} ({_rows_text(by_step)})" for tasks, by_step in rows.items()]
     return f" Left out of the means: {'; '.join(texts)}." if texts else ""
+
+
+def _rows_text(by_step: Mapping[int, Sequence[str]]) -> str:
+    """Which rows leave tasks out, or how many, at every step."""
+    return ", ".join(
+        f"{', '.join(rows) if len(rows) <= MOST_NAMED else f'{len(rows)} rows'} at {step:,}"
+        for step, rows in by_step.items()
+    )

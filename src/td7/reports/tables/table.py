@@ -15,6 +15,7 @@ from td7.studies.rows import Study
 
 BASELINE = "TD3"  # the row whose scores are to be reached, and that others are multiples of
 NOTHING = "–"  # a cell without a number
+THREE_DIGITS = "three digits"  # a format of `mean_text`
 MOST_DECIMALS = 6
 
 Record = Mapping[str, Any]  # a row of the CSV file: str, int, float, bool or None by column
@@ -117,7 +118,12 @@ def value_text(value: Any, spec: str) -> str:
 
 
 def mean_text(mean: float | None, interval: float | None, spec: str) -> str:
-    """`mean ± interval`; the mean alone where there is no interval."""
+    """`mean ± interval`; the mean alone where there is no interval.
+
+    With THREE_DIGITS, the larger of the two has three digits, or all before the point.
+    """
+    if spec == THREE_DIGITS and mean is not None:
+        spec = f".{decimals(max(abs(mean), interval or 0.0))}f"
     text = value_text(mean, spec)
     return text if interval is None else f"{text} ± {interval:{spec}}"
 
@@ -126,15 +132,6 @@ def interval_text(value: float | None, low: float | None, high: float | None, sp
     """`value [low, high]`; the value alone where there is no interval."""
     text = value_text(value, spec)
     return text if low is None or high is None else f"{text} [{low:{spec}}, {high:{spec}}]"
-
-
-def return_specs(records: Sequence[Record], *keys: str) -> dict[str, str]:
-    """place: the format of its returns, in which the largest has three digits or more."""
-    largest: dict[str, float] = {}
-    for record in records:
-        sizes = [abs(record[key]) for key in keys if record[key] is not None]
-        largest[record["place"]] = max([largest.get(record["place"], 0.0), *sizes])
-    return {place: f".{decimals(size)}f" for place, size in largest.items()}
 
 
 def decimals(largest: float) -> int:
