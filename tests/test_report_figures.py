@@ -255,6 +255,23 @@ def test_bars_show_the_tables_numbers(mini_report: Report) -> None:
     assert "100.0, 50.0 per seed" in [text.get_text() for text in axes.texts]
 
 
+def test_axes_have_titles_and_lines_a_legend(mini_report: Report) -> None:
+    """The y-axis in the first panel of every line of panels, since the others have the same."""
+    for name, figure in drawn(mini_report).items():
+        if name.endswith(("-speed", "-losses")):
+            assert all(axes.get_xlabel() for axes in figure.axes), name  # bars, with names
+            continue
+        for axes in figure.axes:
+            place = axes.get_subplotspec()
+            assert axes.get_ylabel() or not place.is_first_col(), name
+            assert axes.get_xlabel() or not place.is_last_row(), name
+        if name != "extrapolation-values":  # whose panels have the rows as titles
+            (legend,) = figure.legends
+            labels = {line.get_label() for axes in figure.axes for line in axes.lines}
+            shown = {text.get_text().replace("\n", " ") for text in legend.get_texts()}
+            assert {label for label in labels if not label.startswith("_")} == shown, name
+
+
 @pytest.mark.parametrize("study", STUDIES)
 def test_lines_of_a_figure_differ_without_colour(study: str) -> None:
     """Rows in one figure have different line styles; an agent has the same in all figures."""

@@ -11,7 +11,7 @@ import pytest
 
 from fake_runs import pair, write_run
 from mini_report import table_of
-from td7.reports.formats import as_csv, as_markdown, latex
+from td7.reports.formats import as_csv, as_markdown, latex, markdown
 from td7.reports.parts import column_order
 from td7.reports.report import Report, read_report
 from td7.reports.write import write
@@ -176,6 +176,16 @@ def test_no_label_is_a_formula_of_a_spreadsheet(text: str, tmp_path: Path) -> No
     rows = list(csv.DictReader((tmp_path / "out" / "curves.csv").read_text().splitlines()))
     assert {row["row"] for row in rows} == {f"'{text}"}
     assert any(float(row["value"]) < 0 for row in rows)
+
+
+def test_captions_come_before_tables(mini_report: Report, report_folder: Path) -> None:
+    """In LaTeX and in Markdown; on the page as well, see test_report_page.py."""
+    markdown_page = (report_folder / "report.md").read_text()
+    for table in mini_report.tables:
+        text = (report_folder / "tables" / f"{table.name}.tex").read_text()
+        assert 0 < text.index(r"\caption{") < text.index(r"\begin{tabular}")
+        part = f"## {markdown(table.title)}\n\n{markdown(table.caption)}\n\n{as_markdown(table)}\n"
+        assert part in markdown_page
 
 
 def test_latex_aligns_numbers_right(report_folder: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from base64 import b64encode
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,20 @@ def test_a_studys_tables_have_different_headings(report_folder: Path) -> None:
     for section in re.findall(r"<section id=.*?</section>", made, re.DOTALL):
         headings = re.findall(r"<h3[^>]*>(.*?)</h3>", section)
         assert len(set(headings)) == len(headings)
+
+
+def test_what_readers_need_stays_in_view() -> None:
+    """By the style; tests/browser/check_page.py checks it in a browser."""
+    style = (files("td7.reports") / "page" / "style.css").read_text()
+    rules = dict(re.findall(r"^([^{}\n]+) \{\s*(.*?)\s*\}", style, re.MULTILINE | re.DOTALL))
+    assert "position: sticky; top: 0;" in rules["nav"]
+    assert "position: sticky; top: var(--nav);" in rules[".charts .legend"]
+    first_column = rules["tr > :first-child"]
+    assert "position: sticky; left: 0;" in first_column
+    assert "background: inherit;" in first_column  # it covers the others
+    assert "overflow-x: auto;" in rules[".scroll"]
+    for mark in (".scroll::-webkit-scrollbar", ".scroll.more"):  # that there is more
+        assert rules[mark]
 
 
 def test_long_labels_are_wrapped(tmp_path: Path) -> None:
