@@ -96,6 +96,16 @@ def test_a_panel_has_at_most_six_lines_of_different_colours(tmp_path: Path) -> N
     }
 
 
+def test_agents_and_other_rows_have_different_colours(tmp_path: Path) -> None:
+    """Rows that no study lists take colours of agents; in one figure they get free ones."""
+    for label in ("SAC", "TQC", "TD3+OFE"):
+        write_run(tmp_path / label, pair(9000), variant=f"online/{label}")
+    for size in (1, 2, 3):
+        write_run(tmp_path / f"{size}", pair(1000), changed={"batch_size": size})
+    (axes,) = drawn(read_report([tmp_path]))["online-curves"].axes
+    assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == 6
+
+
 def test_a_longer_run_does_not_squeeze_the_others(tmp_path: Path) -> None:
     """Every curve takes at least half of the axis; a note names those that continue."""
     write_run(tmp_path / "td3", pair(1000, 101), variant="online/TD3", every=10_000)
