@@ -22,16 +22,17 @@ from td7.cli.main import main
 from td7.errors import InputError
 from td7.reports.report import read_report
 from td7.rollouts import fingerprint as taking
-from td7.rollouts.fingerprint import take
+from td7.rollouts.fingerprint import probe, take
 from td7.rollouts.registration import describe, described
 from td7.runs.fingerprint import change_warning, differences, read_fingerprint
 from td7.runs.record import RunRecord
-from td7.runs.trust import sign
+from td7.runs.trust import is_signed, sign
 from td7.types import Fingerprint, ModuleSource, Probe, Task, Wrapper
 from tiny_tasks import Register, Tiny
 
 assert toys  # registers the tasks
 POINT = Task("toys:Point-v0")
+BRIEF = {**SMALL, "random_steps": 10}
 REACH = """
 import gymnasium, toys
 
@@ -45,15 +46,20 @@ if "Reach-v0" not in gymnasium.registry:
 """
 
 
-def fingerprint(task: Task, **options: Any) -> Fingerprint:
+def fingerprint(task: Task, *more_modules: str) -> Fingerprint:
     with described(task) as environment:
-        return take(environment, **options)
+        return take(environment, more_modules)
+
+
+def any_probe(task: Task) -> Probe | None:
+    with described(task) as environment:
+        return probe(environment)
 
 
 def probe_of(task: Task) -> Probe:
-    probe = fingerprint(task).probe
-    assert probe is not None
-    return probe
+    found = any_probe(task)
+    assert found is not None
+    return found
 
 
 # -- taking one ------------------------------------------------------------------------------------
@@ -61,7 +67,7 @@ def probe_of(task: Task) -> Probe:
 
 def test_the_probe_is_what_the_task_does(register: Register) -> None:
     """The toy observes the number of steps in every entry, and every step is worth 0.5."""
-    assert probe_of(register()) == Probe(((0, 0), (1, 1), (2, 2)), (0.5, 0.5))
+    assert probe_of(register()) == Probe(tuple((i, i) for i in range(6)), (0.5,) * 5)
     assert probe_of(register(ends_at=1)) == Probe(((0, 0), (1, 1)), (0.5,))
     many = gymnasium.spaces.Box(-1, 1, (4, 25), np.float64)
     assert probe_of(register(observation_space=many)).observations[2] == (2,) * 8
@@ -76,7 +82,7 @@ def test_the_probe_acts(register: Register) -> None:
             return super().step(action)
 
     probe_of(register(Recorded))
-    assert actions == 2 * [[1.0], [np.cos(np.float32(1))]]
+    assert actions == 2 * [[np.cos(np.float32(i))] for i in range(5)]
 
 
 def test_a_task_that_is_not_the_same_twice_has_no_probe(
@@ -95,9 +101,9 @@ def test_a_task_that_is_not_the_same_twice_has_no_probe(
             raise ValueError
 
     for cls in (Counting, Failing):
-        assert fingerprint(register(cls)).probe is None
+        assert any_probe(register(cls)) is None
     monkeypatch.setattr(taking, "SECONDS", -1.0)
-    assert fingerprint(POINT).probe is None  # it takes too long
+    assert any_probe(POINT) is None  # it takes too long
 
 
 def test_a_probe_does_not_depend_on_where_it_is_taken() -> None:
@@ -115,7 +121,7 @@ def test_the_modules_are_those_of_classes_and_names() -> None:
         "toy_wrappers": here,
     }
     assert fingerprint(Task("HalfCheetah-v4")).modules == {}
-    assert list(fingerprint(POINT, more_modules=["fake_runs", "torch"]).modules) == [
+    assert list(fingerprint(POINT, "fake_runs", "torch").modules) == [
         "toys",
         "fake_runs",
     ]
@@ -250,7 +256,7 @@ def reaching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        options = [*TINY, "--out", "run", "--set", *words({**SMALL, "random_steps": 10})]
+        options = [*TINY, "--out", "run", "--set", *words(BRIEF)]
         assert main(["train", "--env", "reach:Reach-v0", *options]) == 0
     os.chdir(before)
     yield folder
@@ -279,30 +285,58 @@ def change(reaching: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     forget()
 
 
-MORE = (
-    "changed since the run began: the source of module 'reach', the reward at step 2 of an episode"
-)
+SOURCE = "changed since the run began: the source of module 'reach'"
+REWARD = "the reward at step 5 of an episode (by 0.32)"
+END = "; results may not be comparable"
 
 
-def test_evaluate_and_resume_notice_a_changed_task(
+def test_evaluate_notices_a_changed_task(
+    reaching: Path, change: Callable[[str, str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In one line; it does not refuse."""
+    run = reaching / "run"
+    for old, new, line in (
+        ("1.0 *", "1.0 *", ""),
+        ("1.0 *", "2.0 *", f"{run}: {SOURCE}, {REWARD}{END}\n"),
+        ("Reach", "Reach", ""),
+        (
+            "import gymnasium, toys",
+            "import toys, gymnasium",
+            f"{run}: {SOURCE}, but not the first steps of an episode{END}\n",
+        ),
+    ):
+        change(old, new)
+        assert main(["evaluate", str(run), "--episodes", "1"]) == 0
+        assert capfd.readouterr().err == line
+    with pytest.warns(UserWarning, match="changed since the run began") as warned:
+        td7.evaluate(run, episodes=1)
+    assert [warning.filename for warning in warned] == [__file__]
+
+
+def test_resume_notices_a_changed_task(
+    tmp_path: Path,
     reaching: Path,
     change: Callable[[str, str], None],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Each in one line; they do not refuse."""
-    run = reaching / "run"
-    for command in (["evaluate", str(run), "--episodes", "1"], ["resume", str(run), "--quiet"]):
-        change("1.0 *", "1.0 *")
-        assert main(command) == 0
-        assert capfd.readouterr().err == ""
-        change("1.0 *", "2.0 *")
-        assert main(command) == 0
-        (line,) = capfd.readouterr().err.splitlines()
-        assert line.startswith(f"{run}: {MORE}" if "evaluate" in command else MORE)
-        assert line.endswith("; results may not be comparable")
-    with pytest.warns(UserWarning, match="changed since the run began") as warned:
-        td7.evaluate(run, episodes=1)
-    assert [warning.filename for warning in warned] == [__file__]
+    """The source at once, and what the task does with the first evaluation, once."""
+    change("1.0 *", "1.0 *")
+    run = tmp_path / "run"
+    options = [*TINY, "--seeds", "0,1", "--set", *words(BRIEF)]
+    assert main(["train", "--env", "reach:Reach-v0", "--out", str(run), *options]) == 0
+    recorded = RunRecord.read(run).fingerprint
+    assert recorded == RunRecord.read(reaching / "run").fingerprint
+    assert recorded is not None
+    assert recorded.probe is not None
+    assert is_signed(run)
+    capfd.readouterr()
+    change("1.0 *", "2.0 *")
+    assert main(["resume", str(run), "--quiet", "--steps", "60"]) == 0
+    assert sorted(capfd.readouterr().err.splitlines()) == [
+        f"changed since the run began: {REWARD}{END}",
+        f"{SOURCE}{END}",
+    ]
+    assert RunRecord.read(run).fingerprint == recorded
 
 
 def test_other_arguments_are_no_change_of_the_task(

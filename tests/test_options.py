@@ -127,6 +127,7 @@ CHANGED: dict[str, Any] = {
     "steps": 1_234_567,
     "seeds": (7, 3, 2**63 - 1),
     "set": {"batch_size": "8"},
+    "start_from": "runs/before",
     "normalise_observations": True,
     "evaluate_every": 250,
     "evaluation_episodes": 3,

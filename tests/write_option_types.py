@@ -33,7 +33,7 @@ ACCEPTED = {
     "set": "Settings",
     "rows": "str | Iterable[str]",
     "tasks": "str | Iterable[str]",
-    **dict.fromkeys(("dataset", "datasets", "out"), "AnyPath"),
+    **dict.fromkeys(("dataset", "datasets", "out", "start_from"), "AnyPath"),
     **dict.fromkeys(("workers", "processes", "threads"), "int | str"),
     "gpus": "float | str",
 }

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -22,7 +23,7 @@ from td7.processes import stop_script_import
 from td7.rollouts.callables import MakeTask, register_again
 from td7.rollouts.environment import Environment
 from td7.rollouts.evaluation import Evaluator
-from td7.rollouts.fingerprint import take
+from td7.rollouts.fingerprint import probe, take
 from td7.rollouts.registration import make
 from td7.runs import policies
 from td7.runs.fingerprint import change_warning, folders_named
@@ -268,7 +269,8 @@ def _warn_of_changes(
     then = run.fingerprint
     if then is None:
         return
-    now = take(environment, probes=then.probe is not None and not kwargs)
+    acts = then.probe is not None and not kwargs
+    now = replace(take(environment), probe=probe(environment) if acts else None)
     if warning := change_warning(then, now):
         message = f"{run.folder}: {warning}"
         say(message) if say is not None else warnings.warn(message, stacklevel=3)

@@ -23,12 +23,14 @@ def setting(
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
     before: Any = None,
+    structural: bool = False,
     metavar: str = "NAME=VALUE",
     values: str = "",
 ) -> Any:
     """Declare a dataclass field with its description, the group it is listed in, and its range.
 
-    `before` is the value of runs that are older than the field, if it is not the default. Of an
+    `before` is the value of runs that are older than the field, if it is not the default.
+    `structural`: weights that were trained with one value mean nothing with another. Of an
     option that takes several values, `metavar` is what the help calls one of them, and `values`
     their kind, if it is not the option's name: see `td7.option_values`.
     """
@@ -36,7 +38,7 @@ def setting(
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
     texts = {"doc": doc, "group": group, "metavar": metavar, "values": values}
-    metadata = {**texts, "before": before, **limits}
+    metadata = {**texts, "before": before, "structural": structural, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 

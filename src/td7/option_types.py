@@ -21,8 +21,8 @@ class Hyperparameters(TypedDict, total=False):
     """Adam's learning rate, for every network – td7, td3, td3+ofe, sac, tqc, td3+bc, iql, xql;
     Adam's learning rate, for the critics – cql"""
     random_steps: int
-    """time steps of uniformly random actions before training – td7, td3, td3+ofe, sac, tqc,
-    td3+bc"""
+    """time steps of uniformly random actions before training (with --start-from: of its policy) –
+    td7, td3, td3+ofe, sac, tqc, td3+bc"""
     random_phase: str
     """where the random actions end: with the episode that reaches `random_steps`, or at that step;
     with checkpoints always with an episode (episode, steps) – td7, td3, td3+ofe, sac, tqc,
@@ -183,6 +183,9 @@ class TrainKeywords(Hyperparameters, total=False):
     """seeds to train side by side, e.g. 0-9 or 0 3 7 (default: 0)"""
     set: Settings
     """hyperparameters, e.g. batch_size=128 discount=0.9; see `td7 train ALGORITHM --help`"""
+    start_from: AnyPath
+    """run whose learner to begin with, of the same algorithm (default: new networks); the replay
+    begins empty"""
     normalise_observations: bool
     """normalise observations by their running mean and standard deviation (the paper does not)"""
     evaluate_every: int

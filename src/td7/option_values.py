@@ -1,6 +1,7 @@
 """Values of options that are more than one word or number: read from words, written as words."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -15,8 +16,8 @@ from td7.types import Wrapper
 MOST_SEEDS = 1_000  # more are probably a typing error
 LARGEST_SEED = 2**63 - 1
 MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
-SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS = map(
-    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows")
+SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS, START_FROM = map(
+    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows", "start_from")
 )
 
 
@@ -158,6 +159,14 @@ def _read_tasks(value: Any) -> tuple[str, ...]:
     return tasks
 
 
+def _read_run(value: Any) -> str:
+    """Return the path of a run, which may be a `td7.Run`."""
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise InputError(f"{START_FROM} takes the folder of a run, given {value!r}") from None
+
+
 # Kinds of options whose values are more than one word or number: how values are read, ...
 READERS: dict[str, Callable[[Any], Any]] = {
     "env_kwargs": parse_env_kwargs,
@@ -166,6 +175,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "set": _read_settings,
     "rows": lambda value: tuple(dict.fromkeys(as_words(ROWS, value))),
     "tasks": _read_tasks,
+    "start_from": _read_run,
 }
 
 # ... and which words of the command line are further values, and not the command's argument.

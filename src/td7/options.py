@@ -76,6 +76,12 @@ class TrainOptions:
         "hyperparameters, e.g. batch_size=128 discount=0.9; see `td7 train ALGORITHM --help`",
         group="What",
     )
+    start_from: Any = setting(
+        "",
+        "run whose learner to begin with, of the same algorithm (default: new networks); the "
+        "replay begins empty",
+        group="What",
+    )
     normalise_observations: bool = setting(
         False,
         "normalise observations by their running mean and standard deviation (the paper does not)",

@@ -46,7 +46,7 @@ class OnlineConfig(LearnerConfig):
 
     random_steps: int = setting(
         25_000,
-        "time steps of uniformly random actions before training",
+        "time steps of uniformly random actions before training (with --start-from: of its policy)",
         group="Exploration",
         at_least=1,
     )

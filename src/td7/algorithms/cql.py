@@ -60,9 +60,13 @@ class CQLConfig(LearnerConfig):
         3e-5, "Adam's learning rate, for policy and temperature", group="Optimiser", above=0
     )
     # cql_mujoco_new.py, `layer_size`, of three layers
-    hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
+    hidden_dim: int = setting(
+        256, "width of every hidden layer", group="Networks", at_least=1, structural=True
+    )
     # the same
-    hidden_layers: int = setting(3, "hidden layers per network", group="Networks", at_least=1)
+    hidden_layers: int = setting(
+        3, "hidden layers per network", group="Networks", at_least=1, structural=True
+    )
     # `soft_target_tau`
     target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1

@@ -25,7 +25,7 @@ from td7.algorithms.twin_critics import value_metrics
 from td7.configs import setting
 from td7.networks.description import Layout, mlp
 from td7.networks.masked import polyak
-from td7.networks.optimiser import cosine, parameter_group, states
+from td7.networks.optimiser import MOMENTS, cosine, parameter_group, states
 from td7.networks.stacked import Parameters, apply, orthogonal_start, unflatten
 from td7.types import Exploration, Float32, Float64, RowLayout, TaskSpec
 
@@ -45,7 +45,9 @@ class InSampleConfig(LearnerConfig):
     """
 
     # mujoco_config.py of both, `hidden_dims`
-    hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
+    hidden_dim: int = setting(
+        256, "width of every hidden layer", group="Networks", at_least=1, structural=True
+    )
     # mujoco_config.py of both, `tau`
     target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
@@ -105,6 +107,8 @@ class InSampleLearner(Learner):
         super().__init__(config, task, seeds, device, dtype)
         self.config = c = config
         self.exploration = Exploration("added_noise", 0.0)
+        # The learning rate falls with the actor's steps, perhaps to 0 in the run before.
+        self.begins_anew = tuple(f"actor.{name}" for name in MOMENTS)
         self.actor_every = 1
         self.is_prioritised = False
         self.noise_shapes = {}

@@ -73,6 +73,8 @@ class Learner(ABC):
     policy_every: int = 1  # updates between changes of `policies()`; `copy_targets` may add some
     target_every: int = 250  # updates between calls of `copy_targets`
     is_prioritised: bool = True  # whether updates return priorities, by which rows are sampled
+    # Names of `state()` that a run which starts from another one does not take over.
+    begins_anew: tuple[str, ...] = ()
     normalises_observations: ClassVar[bool] = False  # by itself, as in the algorithm's paper
 
     @abstractmethod

@@ -36,7 +36,7 @@ class MaximumEntropyConfig(OnlineConfig):
     """The hyperparameters that SAC and TQC share."""
 
     actor_hidden_dim: int = setting(
-        256, "width of the actor's hidden layers", group="Networks", at_least=1
+        256, "width of the actor's hidden layers", group="Networks", at_least=1, structural=True
     )
     target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
@@ -44,8 +44,12 @@ class MaximumEntropyConfig(OnlineConfig):
     target_entropy_per_dimension: float = setting(
         -1.0, "target entropy of the policy per action dimension", group="SAC"
     )
-    sale: bool = setting(False, "critics and actor read SALE's embeddings, as in TD7", group="SALE")
-    embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
+    sale: bool = setting(
+        False, "critics and actor read SALE's embeddings, as in TD7", group="SALE", structural=True
+    )
+    embedding_dim: int = setting(
+        256, "width of zs and zsa", group="SALE", at_least=1, structural=True
+    )
     target_every: int = setting(
         250, "updates between copies to SALE's fixed encoders", group="SALE", at_least=1
     )

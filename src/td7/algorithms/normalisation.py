@@ -45,6 +45,7 @@ class NormalisedLearner(Learner):
         self.actor_every = learner.actor_every
         self.target_every = learner.target_every
         self.is_prioritised = learner.is_prioritised
+        self.begins_anew = learner.begins_anew
         layer = Layer(LAYER, ("state",), state_dim, norm="observations")
         self.network = Network({"state": state_dim}, (layer,))
         self.policy_network = self.network.then(_reading(LAYER, learner.policy_network))

@@ -18,7 +18,7 @@ class SACConfig(MaximumEntropyConfig):
     """The paper's table "SAC Hyperparameters"."""
 
     critic_hidden_dim: int = setting(
-        256, "width of the critics' hidden layers", group="Networks", at_least=1
+        256, "width of the critics' hidden layers", group="Networks", at_least=1, structural=True
     )
 
 

@@ -40,9 +40,14 @@ class TD3Config(TwinCriticConfig):
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
     encoder: bool = setting(
-        False, "SALE's encoder as part of the critics, trained by their loss", group="SALE"
+        False,
+        "SALE's encoder as part of the critics, trained by their loss",
+        group="SALE",
+        structural=True,
     )
-    embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
+    embedding_dim: int = setting(
+        256, "width of zs and zsa", group="SALE", at_least=1, structural=True
+    )
 
 
 def critic_network(state_dim: int, action_dim: int, config: TD3Config) -> Network:

@@ -44,16 +44,21 @@ class TD3OFEConfig(TwinCriticConfig):
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
     ofe_features: int = setting(
-        240, "features of s, and as many of (s, a)", group="OFE", at_least=1
+        240, "features of s, and as many of (s, a)", group="OFE", at_least=1, structural=True
     )
     ofe_layers: int = setting(
-        0, "layers per block; 0: the paper's for its tasks, 6 for others", group="OFE", at_least=0
+        0,
+        "layers per block; 0: the paper's for its tasks, 6 for others",
+        group="OFE",
+        at_least=0,
+        structural=True,
     )
     ofe_predicted_dims: int = setting(
         0,
         "first dimensions of s' to predict; 0: the paper's 292 for Humanoid-v4, all for others",
         group="OFE",
         at_least=0,
+        structural=True,
     )
 
     def for_task(self, task: Task) -> Self:

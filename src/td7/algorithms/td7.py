@@ -54,27 +54,37 @@ LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
 class TD7Config(TwinCriticConfig):
     """The paper's table "TD7 Hyperparameters", and the choices that its studies vary."""
 
-    embedding_dim: int = setting(256, "width of zs and zsa", group="SALE", at_least=1)
+    embedding_dim: int = setting(
+        256, "width of zs and zsa", group="SALE", at_least=1, structural=True
+    )
     critic_inputs: tuple[str, ...] = setting(
         ("zsa", "zs", "phi"),
         "what the critics read; sa: the raw (s, a)",
         group="SALE",
         choices=("zsa", "zs", "phi", "sa"),
+        structural=True,
     )
     actor_inputs: tuple[str, ...] = setting(
         ("zs", "phi"),
         "what the actor reads; s: the raw state",
         group="SALE",
         choices=("zs", "phi", "s"),
+        structural=True,
     )
     critic_phi_dim: int = setting(
-        0, "width of phi in the critics; 0: hidden_dim", group="SALE", at_least=0
+        0, "width of phi in the critics; 0: hidden_dim", group="SALE", at_least=0, structural=True
     )
-    zs_norm: str = setting("avg_l1", "norm of zs", group="SALE", choices=NORMS)
-    zsa_norm: str = setting("none", "norm of zsa", group="SALE", choices=NORMS)
-    phi_norm: str = setting("avg_l1", "norm of every phi", group="SALE", choices=NORMS)
+    zs_norm: str = setting("avg_l1", "norm of zs", group="SALE", choices=NORMS, structural=True)
+    zsa_norm: str = setting("none", "norm of zsa", group="SALE", choices=NORMS, structural=True)
+    phi_norm: str = setting(
+        "avg_l1", "norm of every phi", group="SALE", choices=NORMS, structural=True
+    )
     learning_target: str = setting(
-        "next_zs", "what zsa predicts", group="SALE", choices=tuple(LEARNING_TARGETS)
+        "next_zs",
+        "what zsa predicts",
+        group="SALE",
+        choices=tuple(LEARNING_TARGETS),
+        structural=True,
     )
     encoder_loss: str = setting(
         "mse", "loss between zsa and its target", group="SALE", choices=tuple(ENCODER_LOSSES)
@@ -84,12 +94,16 @@ class TD7Config(TwinCriticConfig):
         "the encoder learns from its own loss, jointly with the critics, or not at all",
         group="SALE",
         choices=("decoupled", "end_to_end", "frozen"),
+        structural=True,
     )
     encoder_loss_weight: float = setting(
         1.0, "weight of the encoder's loss in end-to-end training, beta", group="SALE", at_least=0
     )
     fixed_embeddings: bool = setting(
-        True, "critics and actor read the encoder of the previous iteration", group="SALE"
+        True,
+        "critics and actor read the encoder of the previous iteration",
+        group="SALE",
+        structural=True,
     )
     critic_activation: str = new_default(TwinCriticConfig, "critic_activation", "elu")
     actor_value: str = new_default(TwinCriticConfig, "actor_value", "mean")

@@ -25,10 +25,10 @@ class TQCConfig(MaximumEntropyConfig):
     random_steps: int = new_default(MaximumEntropyConfig, "random_steps", 256)
     random_phase: str = new_default(MaximumEntropyConfig, "random_phase", "steps", before="episode")
     critic_hidden_dim: int = setting(
-        512, "width of the critics' hidden layers", group="Networks", at_least=1
+        512, "width of the critics' hidden layers", group="Networks", at_least=1, structural=True
     )
-    critics: int = setting(5, "critic networks", group="TQC", at_least=1)
-    quantiles: int = setting(25, "quantiles per critic", group="TQC", at_least=1)
+    critics: int = setting(5, "critic networks", group="TQC", at_least=1, structural=True)
+    quantiles: int = setting(25, "quantiles per critic", group="TQC", at_least=1, structural=True)
     dropped_quantiles: int = setting(
         -1,
         "largest quantiles dropped per critic; -1: the paper's for its tasks, 2 for others",

@@ -39,9 +39,15 @@ class TwinCriticConfig(OnlineConfig):
     target_every: int = setting(
         250, "updates between copies to the target networks", group="Common", at_least=1
     )
-    hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
+    hidden_dim: int = setting(
+        256, "width of every hidden layer", group="Networks", at_least=1, structural=True
+    )
     critic_activation: str = setting(
-        "relu", "activation in the critics", group="Networks", choices=("elu", "relu")
+        "relu",
+        "activation in the critics",
+        group="Networks",
+        choices=("elu", "relu"),
+        structural=True,
     )
     target_noise: float = setting(
         0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0

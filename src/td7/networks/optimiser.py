@@ -28,6 +28,9 @@ Backward = Callable[[], Parameters]  # the gradients of a loss; call it once
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # PyTorch's defaults, which the paper uses
 
+# What `ParameterGroup.state` has besides the parameters.
+MOMENTS = ("first_moment", "second_moment", "steps", "step_size", "root_correction")
+
 Schedule = Callable[[Tensor], Tensor]  # steps taken so far [S, 1] -> factor on the learning rate
 
 
@@ -111,6 +114,11 @@ class ParameterGroup:
         assign(old_flat, flat, mask)
         assign(self.count, self.count + 1, active)
         self._look_ahead(active)
+
+
+def step_size_after(steps: Tensor, first: Tensor) -> Tensor:
+    """The factor of the step after `steps` others at a constant rate, given that of the first."""
+    return first * (1 - BETA1) / (1 - BETA1 ** (steps + 1))
 
 
 def parameter_group(

@@ -11,7 +11,8 @@ from td7.reports.result import Result, paper_places, plain
 from td7.runs.record import RunRecord
 from td7.types import Task
 
-OBSERVATIONS = "normalised observations"  # an option that no run of the paper has
+# Options that no run of the paper has.
+OPTIONS = OBSERVATIONS, WARM_START = "normalised observations", "warm start"
 FEWEST_DIGITS = 3
 
 
@@ -32,12 +33,19 @@ def changes(record: RunRecord, settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in record.hyperparameters.items()
         if name in defaults and _text(defaults[name]) != _text(value)
     }
-    return {**changed, **({OBSERVATIONS: True} if record.normalise_observations else {})}
+    return {**changed, **{name: True for name, is_on in _options(record).items() if is_on}}
+
+
+def _options(record: RunRecord) -> dict[str, bool]:
+    return {
+        OBSERVATIONS: record.normalise_observations,
+        WARM_START: record.start_from is not None,
+    }
 
 
 def changes_text(changed: Mapping[str, Any]) -> tuple[str, ...]:
     """name=value, as `--set` takes them."""
-    return tuple(n if n == OBSERVATIONS else f"{n}={value}" for n, value in changed.items())
+    return tuple(n if n in OPTIONS else f"{n}={value}" for n, value in changed.items())
 
 
 def _defaults_of(record: RunRecord, settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -115,12 +123,12 @@ def _differing(
 
 def _settings(record: RunRecord) -> dict[str, Any]:
     defaults = _defaults_of(record, {}) or {}
-    return {**defaults, **record.hyperparameters, OBSERVATIONS: record.normalise_observations}
+    return {**defaults, **record.hyperparameters, **_options(record)}
 
 
 def setting_text(name: str, value: Any, digits: int | None = None) -> str:
     """`learning_rate 0.0003`; "" for an option that is off."""
-    if name == OBSERVATIONS:
+    if name in OPTIONS:
         return name if value else ""
     return f"{name} {_text(value, digits or _digits([value]))}"
 

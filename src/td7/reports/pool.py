@@ -95,8 +95,12 @@ def _experiment(result: Result) -> dict[str, Any]:
     """Two runs with different values here are different experiments."""
     dataset = result.record.dataset
     data = {"sha256": dataset.sha256} if dataset else {}
-    options = {"normalise_observations": result.record.normalise_observations}
-    return {"task": result.task.id, **data, **options, **hyperparameters(result.record)}
+    record = result.record
+    options = {
+        "normalise_observations": record.normalise_observations,
+        "start_from": record.start_from.sha256[:12] if record.start_from else "",
+    }
+    return {"task": result.task.id, **data, **options, **hyperparameters(record)}
 
 
 def _measurement(result: Result) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.environment import Environment
 from td7.rollouts.evaluation import Evaluator, first_steps
+from td7.rollouts.fingerprint import probe
 from td7.rollouts.registration import make_again
 from td7.seeding import Stream, derived_seed, generator
-from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, RowLayout, Task
+from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, Probe, RowLayout, Task
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class EvaluationResult:
     episodes: tuple[EvaluationEpisode, ...]
     seconds: float
     is_reproducible: bool  # whether episodes depend on their reset seed and actions alone
+    probe: Probe | None = None  # of the task, with a process's first evaluation
 
 
 AnyTask = EpisodeTask | EvaluationTask
@@ -85,6 +87,7 @@ class Player:
 
     def _evaluate(self, task: EvaluationTask, begin: float) -> EvaluationResult:
         """Evaluate and, at step 0, check that an episode is the same before and after others."""
+        is_new = self._evaluator is None
         if self._evaluator is None:
             self._evaluator = Evaluator(partial(make_again, self._task))
         actor = Actor(self._network, task.policy)
@@ -95,8 +98,9 @@ class Player:
             actor, seed=task.seed, step=task.step, episodes=task.episodes
         )
         is_reproducible = not is_first or first_steps(environment, actor, seed, first) == before
+        seen = probe(environment) if is_new and is_reproducible else None
         seconds = time.perf_counter() - begin
-        return EvaluationResult(task, tuple(returns), seconds, is_reproducible)
+        return EvaluationResult(task, tuple(returns), seconds, is_reproducible, seen)
 
     def close(self) -> None:
         for player in (self._environment, self._evaluator):

@@ -1,4 +1,4 @@
-"""Take the fingerprint of a task: the source of its code, and a short probe.
+"""Take the fingerprint of a task: the source of its code, and a short probe, which acts in it.
 
 Gymnasium's own tasks have a probe only, as config.json has the version of Gymnasium.
 """
@@ -22,20 +22,18 @@ from td7.types import NAMESPACES, AnyFloat, Fingerprint, ModuleSource, Probe, Ta
 
 DIGITS = 16  # of a module's SHA-256
 SEED = 2**62 + 2**40  # of the probe's reset; not 0 for tasks with short seeds either
-ACTIONS = 2  # of the probe: few, because the process that starts the run takes them itself
+ACTIONS = 5  # of the probe
 NUMBERS = 8  # of an observation, at most
 SECONDS = 1.0  # a probe that takes longer is given up
 
 
-def take(
-    environment: Environment, more_modules: Iterable[str] = (), *, probes: bool = True
-) -> Fingerprint:
-    """The fingerprint of a new environment's task; a run's algorithm is in `more_modules`."""
+def take(environment: Environment, more_modules: Iterable[str] = ()) -> Fingerprint:
+    """The fingerprint of an environment's task, without a probe; `more_modules` belong to it."""
     names = list(dict.fromkeys([*_modules(environment), *more_modules]))
     modules = {name: source for name in names if (source := _source(name)) is not None}
     installed = dict.fromkeys(map(_package, names))
     packages = {name: version for name in installed if name and (version := _version(name))}
-    return Fingerprint(modules, packages, _probe(environment) if probes else None)
+    return Fingerprint(modules, packages, None)
 
 
 def _modules(environment: Environment) -> Iterator[str]:
@@ -104,9 +102,9 @@ def _version(package: str) -> str:
 # -- the probe -------------------------------------------------------------------------------------
 
 
-def _probe(environment: Environment) -> Probe | None:
+def probe(environment: Environment) -> Probe | None:
     """What the task does; None if it does not do the same twice, is slow, or fails."""
-    with suppress(EnvironmentFault, TimeoutError):  # the run will report the fault
+    with suppress(EnvironmentFault, TimeoutError):  # an episode will report the fault
         first, second = _play(environment), _play(environment)
         return first if first == second else None
     return None

@@ -5,7 +5,7 @@ a command says in one line; it never refuses.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,6 +109,21 @@ def change_warning(then: Fingerprint | None, now: Fingerprint | None) -> str:
     if not changes:
         return ""
     return f"changed since the run began: {', '.join(changes)}; results may not be comparable"
+
+
+class ProbeCheck:
+    """Warns of a resumed run whose probe is not as it was; the first of its probes counts."""
+
+    def __init__(self, then: Fingerprint | None, warn: Callable[[str], None]) -> None:
+        self._then = then
+        self._warn = warn
+
+    def __call__(self, probe: Probe) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            warning = change_warning(Fingerprint({}, {}, then.probe), Fingerprint({}, {}, probe))
+            if warning:
+                self._warn(warning)
 
 
 # -- modules that are missing ----------------------------------------------------------------------

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -22,8 +23,9 @@ from td7.files import (
     write,
     writing_to,
 )
-from td7.runs.record import BEFORE_CONFIG, FINISHED, finish
-from td7.runs.trust import sign
+from td7.runs.record import BEFORE_CONFIG, FINISHED, RunRecord, finish
+from td7.runs.trust import is_signed, sign
+from td7.types import Probe
 
 EVALUATIONS = ("seed", "step", "episode", "return", "length")
 EPISODES = ("seed", "step", "episode", "return", "length")
@@ -267,6 +269,15 @@ def check_new(path: Path) -> None:
         raise InputError(f"{path} already holds a run; `td7 resume {path}` continues it")
     if names - BEFORE_CONFIG:
         raise InputError(f"{path} is not empty; give --out a new folder")
+
+
+def record_probe(path: Path, probe: Probe) -> None:
+    """Add the probe of a new run's task to config.json, which any evaluation may be first to do."""
+    with suppress(InputError):  # someone has removed the file, which harms no training
+        data = RunRecord.read(path).data
+        if data["fingerprint"]["probe"] is None:
+            data["fingerprint"]["probe"] = asdict(probe)
+            write_config(path, data, signed=is_signed(path))
 
 
 def write_config(path: Path, record: Mapping[str, Any], *, signed: bool = True) -> None:

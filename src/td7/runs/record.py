@@ -43,6 +43,18 @@ class DatasetRecord:
 
 
 @dataclass(frozen=True)
+class StartRecord:
+    """The run whose learner another one begins with."""
+
+    source: str  # its folder
+    sha256: str  # of its learner's state, all seeds
+    config_sha256: str  # of its config.json
+    commit: str | None  # of td7 when it began, if it is known
+    seeds: tuple[int, ...]  # of it, one per seed of the run that begins
+    steps: tuple[int, ...]  # that these were trained for; updates if it learned from a dataset
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """config.json of a run folder, as all readers need it; `RunConfig` adds the learner's types."""
 
@@ -53,6 +65,7 @@ class RunRecord:
     seeds: tuple[int, ...]
     hyperparameters: Mapping[str, Any]
     dataset: DatasetRecord | None  # None: the run collects its own data
+    start_from: StartRecord | None  # None: with new networks
     normalise_observations: bool
     fingerprint: Fingerprint | None  # of the task when the run began; older runs have none
     steps: int
@@ -99,7 +112,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the typed fields; some are newer than some runs."""
     task, dataset = typed("task", data["task"], dict), data.get("dataset")
-    fingerprint = data.get("fingerprint")
+    start, fingerprint = data.get("start_from"), data.get("fingerprint")
     counts = ("steps", "evaluate_every", "evaluation_episodes")
     return {
         "algorithm": typed("algorithm", data["algorithm"], str),
@@ -108,6 +121,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
+        "start_from": None if start is None else _start(typed("start_from", start, dict)),
         "normalise_observations": typed(
             "normalise_observations", data.get("normalise_observations", False), bool
         ),
@@ -151,6 +165,21 @@ def _dataset(data: Mapping[str, Any]) -> DatasetRecord:
     if record.mean_return is not None:
         parse_number("mean_return", record.mean_return, float)
     return record
+
+
+def _start(data: Mapping[str, Any]) -> StartRecord:
+    def numbers(name: str) -> tuple[int, ...]:
+        values = typed(name, data[name], list)
+        return tuple(parse_number(name, value, int, at_least=0) for value in values)
+
+    return StartRecord(
+        source=typed("source", data["source"], str),
+        sha256=typed("sha256", data["sha256"], str),
+        config_sha256=typed("config_sha256", data["config_sha256"], str),
+        commit=None if data["commit"] is None else typed("commit", data["commit"], str),
+        seeds=numbers("seeds"),
+        steps=numbers("steps"),
+    )
 
 
 def uses_tf32(data: Mapping[str, Any]) -> bool:

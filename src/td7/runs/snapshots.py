@@ -88,6 +88,12 @@ def has_snapshot(run: Path) -> bool:
     )
 
 
+def lacks_snapshot(run: Path, processes: int) -> bool:
+    """Whether some of a run's processes, or the run if it has one, begins anew."""
+    folders = [process_folder(run, i) for i in range(processes)] if processes > 1 else [run]
+    return not all(map(has_snapshot, folders))
+
+
 def check_processes(run: Path, processes: int) -> None:
     """Raise if the run's snapshots are those of another number of processes."""
     found = sum(folder != run for folder in process_folders(run)) or 1
@@ -102,11 +108,17 @@ class Snapshots:
     """The snapshots of one run, or of one of its processes."""
 
     def __init__(
-        self, folder: Path, warn: Callable[[str], None], formats: Collection[int] = (FORMAT,)
+        self,
+        folder: Path,
+        warn: Callable[[str], None],
+        formats: Collection[int] = (FORMAT,),
+        *,
+        reads_rows: bool = True,
     ) -> None:
         self.folder = folder
         self._warn = warn
         self._formats = formats  # that `load` accepts
+        self._reads_rows = reads_rows  # or else `load` needs no files of replay rows
         self._replay = ReplayFiles(folder)  # of the newest snapshot, which the next one shares
         self._damaged: list[int] = []  # newer than the one that was loaded
 
@@ -199,12 +211,15 @@ class Snapshots:
             if fault := digest.mismatch(path / name):
                 raise SnapshotError(fault)
         files = ReplayFiles(self.folder, manifest.replay, manifest.groups)
-        files.verify(verified)
+        if self._reads_rows:
+            files.verify(verified)
         members = read_object(path / MEMBERS)
         try:
             tensors = safetensors.torch.load_file(path / STATE)
         except (SafetensorError, ValueError, KeyError) as error:
             raise SnapshotError(f"{STATE}: {one_line(error)}") from None
+        if not self._reads_rows:
+            return Snapshot(tensors, members, {}), files
         rows = _seed_rows(files, members.get("seeds"), members.pop("shards", None))
         return Snapshot(tensors, members, rows), files
 

@@ -56,7 +56,7 @@ class CheckpointedTraining(SingleProcessTraining):
                 member.finished = True
                 continue
             policy = None
-            if member.steps >= self.config.online.random_steps:
+            if not self._acts_at_random(member):
                 fetch = self._policy(m)
                 if not fetch.is_ready():
                     continue
@@ -87,17 +87,18 @@ class CheckpointedTraining(SingleProcessTraining):
             return
         # An evaluation due within the episode uses the policies of its beginning.
         self._schedule_evaluations(m, end - 1)
+        is_before_training = member.steps < self.config.online.random_steps
         row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
         self.folder.tables["episodes"].append([row])
         with self._changing():
             self.engine.append(m, episode.rows)
             member.steps = end
             member.episodes += 1
-            if task.policy is not None:  # random episodes are neither assessed nor trained for
+            if not is_before_training:  # or else it is neither assessed nor trained for
                 member.assessment, verdict, member.owed = assess(
                     self._rule, member.assessment, episode.episode_return, episode.length
                 )
-                if verdict is Verdict.CHECKPOINT:
+                if verdict is Verdict.CHECKPOINT and task.policy is not None:
                     self.checkpoints[m] = task.policy
 
     def _train(self) -> None:
@@ -138,6 +139,6 @@ class CheckpointedTraining(SingleProcessTraining):
     def _activity(self, member: Member) -> str:
         if member.owed:
             return f"training, {member.owed:,} updates to go"
-        if member.steps < self.config.online.random_steps:
+        if self._acts_at_random(member):
             return "exploring at random"
         return f"playing episode {member.episodes:,}"

@@ -12,7 +12,7 @@ from td7.datasets.scores import score
 from td7.errors import InputError, one_of
 from td7.option_values import MOST_SEEDS
 from td7.options import ENGINES, MOST_STEPS, PRECISIONS
-from td7.runs.record import DatasetRecord, RunRecord, uses_tf32
+from td7.runs.record import DatasetRecord, RunRecord, StartRecord, uses_tf32
 from td7.types import Task
 
 MOST_THREADS = 1_000  # more are probably a typing error
@@ -47,6 +47,7 @@ class RunConfig:
     processes: int = field(default=1, metadata=_POSITIVE | {"at_most": MOST_SEEDS})
     normalise_observations: bool = False  # by running statistics, in front of the networks
     tf32: bool = False  # whether a GPU's products of float32 matrices are TF32
+    start_from: StartRecord | None = None  # None: with new networks
 
     def __post_init__(self) -> None:
         check_fields(self)

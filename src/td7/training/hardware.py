@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from td7.algorithms.config import LearnerConfig
+from td7.algorithms.learner import Learner
 from td7.configs import parse_number
 from td7.engine.replay import required_bytes
 from td7.errors import InputError, Option, assigned, describe_error, one_of
@@ -169,13 +170,13 @@ def check_memory(config: RunConfig, spec: TaskSpec) -> None:
         )
 
 
-def check_learner(config: RunConfig, spec: TaskSpec) -> None:
+def check_learner(config: RunConfig, spec: TaskSpec) -> Learner:
     """Refuse hyperparameters that do not fit each other or the task.
 
-    Learners raise when they are built; one member on the CPU is built quickly.
+    Learners raise when they are built; one member on the CPU, which comes back, is built quickly.
     """
     try:
-        build_learner(config, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+        return build_learner(config, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # sizes that no array has

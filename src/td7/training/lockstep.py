@@ -68,6 +68,8 @@ class LockstepTraining(SingleProcessTraining):
     def _random_steps_of_episode(self, begin: int) -> int:
         """How many actions of an episode are random that begins at this time step."""
         c = self.config.online
+        if self.config.start_from is not None:  # its policy acts before training
+            return 0
         left = max(0, c.random_steps - begin)
         return WHOLE_EPISODE if left and c.random_phase == "episode" else left
 
@@ -156,7 +158,7 @@ class LockstepTraining(SingleProcessTraining):
         return self.engine.fetch_policy(m)
 
     def _activity(self, member: Member) -> str:
-        if not member.learns:
+        if self._acts_at_random(member):
             return "exploring at random"
         return f"training in episode {member.episodes:,}"
 

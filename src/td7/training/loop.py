@@ -126,6 +126,8 @@ class SingleProcessTraining(ABC):
         self._begin()
         if snapshot is not None:
             self._saved_steps = self._fewest_steps()
+        elif self._setup.start is not None:
+            self._save()  # from now on the run does not need the one that it starts from
         return snapshot is not None
 
     def _check(self, snapshot: Snapshot) -> None:
@@ -176,6 +178,11 @@ class SingleProcessTraining(ABC):
 
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending
+
+    def _acts_at_random(self, member: Member) -> bool:
+        """Whether random actions come before training; a run that starts from another has none."""
+        c = self.config
+        return c.start_from is None and member.steps < c.online.random_steps
 
     def _fewest_steps(self) -> int:
         return min(member.steps for member in self.members)
@@ -303,6 +310,8 @@ class SingleProcessTraining(ABC):
         if scores is not None:
             rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
         self.folder.tables["evaluations"].append(rows)
+        if result.probe is not None:
+            self._setup.on_probe(result.probe)
         with self._changing():
             self._results.popleft()
             self.clock.add("evaluate", result.seconds)

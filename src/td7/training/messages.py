@@ -10,14 +10,14 @@ from td7.training.config import RunConfig
 from td7.training.loop import SingleProcessTraining
 from td7.training.parts import RunSetup
 from td7.training.progress import Status
-from td7.types import TaskSpec
+from td7.types import Probe, TaskSpec
 
 Row = Sequence[object]
 
 
 @dataclass(frozen=True)
 class SeedJob:
-    """What a process needs to train its seeds. Its dataset is sent once all have started."""
+    """What a process needs to train its seeds. Its dataset and start are sent once all run."""
 
     config: RunConfig
     spec: TaskSpec
@@ -57,4 +57,4 @@ class ProcessEnd:
     is_finished: bool = False  # else it was stopped
 
 
-Report = ProcessReady | ProgressMessage | TableRows | Status | ProcessEnd
+Report = ProcessReady | ProgressMessage | TableRows | Probe | Status | ProcessEnd

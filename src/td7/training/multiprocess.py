@@ -53,6 +53,7 @@ from td7.training.messages import (
 from td7.training.parts import RunSetup
 from td7.training.progress import Status
 from td7.training.signals import StopSignals
+from td7.types import Probe
 
 POLL_SECONDS = 0.2  # the longest that the owner waits for reports
 REPORTS_AT_ONCE = 100  # of one process, so that none keeps the owner from all else
@@ -202,7 +203,8 @@ class MultiprocessTraining:
             SeedProcess(worker, job) for worker, (job,) in zip(workers, jobs.values(), strict=True)
         ]
         for process in self._processes:
-            process.send(setup.dataset)
+            start = setup.start and setup.start.of(process.job.config.seeds)
+            process.send((setup.dataset, start))
 
     def _wait_until_ready(self) -> tuple[str, ...]:
         """Return the names of the metrics, which are the same in all processes."""
@@ -285,6 +287,8 @@ class MultiprocessTraining:
                 if report.table == "evaluations" and self.config.keep_policies:
                     self._policies.add_evaluated(process.job.path, report.rows)
                 self.folder.tables[report.table].append(report.rows)
+            elif isinstance(report, Probe):
+                self._setup.on_probe(report)
 
     def _reports(self) -> Iterator[tuple[SeedProcess, Report]]:
         """Yield what the processes report now, after messages are shown and ends are noted."""
@@ -417,7 +421,7 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
     torch.set_num_threads(config.threads)
     owner = OwnerConnection(connection)
     try:
-        dataset = connection.recv()
+        dataset, start = connection.recv()
         register_in_worker(config.task, job.script)
         setup = RunSetup(
             config=config,
@@ -425,6 +429,8 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
             path=job.path,
             progress=owner,
             dataset=dataset,
+            start=start,
+            on_probe=owner.send,
             snapshot_every=job.snapshot_every,
             can_interrupt=False,  # a second signal has the owner end this process
         )

@@ -1,6 +1,6 @@
 """What a loop is built from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from td7.training.config import RunConfig
 from td7.training.member import Member
 from td7.training.progress import Progress
 from td7.training.timing import Clock
-from td7.types import AnyFloat, RowLayout, TaskSpec
+from td7.training.warm_start import WarmStart
+from td7.types import AnyFloat, Probe, RowLayout, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class RunSetup:
     path: Path  # the run folder, absolute, as a task may change the working folder
     progress: Progress
     dataset: Dataset | None = None  # None: the run collects its own data
+    start: WarmStart | None = None  # None: with new networks, or from a snapshot
     workers: int = 0  # processes that play episodes; 0: the learner's own process does
     snapshot_every: float = 0.0  # minutes; 0: only when stopped and at the end
     step_timeout: float = 0.0  # seconds that a step in a worker may take; 0: for ever
     loggers: Loggers = Loggers()
+    on_probe: Callable[[Probe], None] = lambda _: None  # receives those of evaluations
     listener: Listener | None = None
     can_interrupt: bool = True  # a second signal ends the run without a snapshot
     lock: FolderLock | None = None  # of the run folder, if it is locked already
@@ -97,8 +100,7 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
             engine=engine,
             executor=executor,
             members=[Member(seed) for seed in config.seeds],
-            # The initial policies are the first checkpoints.
-            checkpoints=list(learner.policies().to("cpu", copy=True).numpy()),
+            checkpoints=_first_checkpoints(setup, learner),
             resources=resources.pop_all(),
         )
 
@@ -120,6 +122,8 @@ def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
     config, spec, dataset = setup.config, setup.spec, setup.dataset
     device, dtype = torch.device(config.device), getattr(torch, config.precision)
     learner = build_learner(config, spec, config.seeds, device, dtype)
+    if setup.start is not None:  # before the dataset's statistics are taken
+        setup.start.fill(learner, config.seeds)
     replay = Replay(
         RowLayout(spec.state_dim, spec.action_dim),
         config.replay_rows,
@@ -132,3 +136,10 @@ def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
     if dataset is not None:
         replay.fill(learner.prepare_rows(dataset.rows, dataset.layout))
     return learner, replay
+
+
+def _first_checkpoints(setup: RunSetup, learner: Learner) -> list[AnyFloat]:
+    """The initial policies, or the last ones of the run that this one starts from."""
+    if setup.start is not None:
+        return setup.start.checkpoints(learner, setup.config.seeds)
+    return list(learner.policies().to("cpu", copy=True).numpy())

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -15,17 +16,28 @@ import torch
 from td7.algorithms import algorithm
 from td7.configs import build_config, parse
 from td7.engine.replay import required_bytes
-from td7.errors import InputError, Option, RunError, assigned
+from td7.errors import InputError, Option, RunError, assigned, say
 from td7.files import working_folder_kept
 from td7.options import TrainOptions
 from td7.rollouts.fingerprint import take
 from td7.rollouts.registration import described
-from td7.runs.fingerprint import change_warning, folders_named
-from td7.runs.folder import check_new, create_folder, keep_details, write_config
+from td7.runs.fingerprint import ProbeCheck, change_warning, folders_named
+from td7.runs.folder import (
+    check_new,
+    create_folder,
+    keep_details,
+    record_probe,
+    write_config,
+)
 from td7.runs.listeners import Listener, ListenerFault
 from td7.runs.loggers.selection import Loggers
 from td7.runs.record import RunRecord, check_tables, command_line, commit, finished_steps, versions
-from td7.runs.snapshots import check_processes, has_snapshot, process_folders
+from td7.runs.snapshots import (
+    check_processes,
+    has_snapshot,
+    lacks_snapshot,
+    process_folders,
+)
 from td7.runs.trust import check_names, is_signed
 from td7.training.config import RunConfig, check_same
 from td7.training.faults import run_error
@@ -47,6 +59,7 @@ from td7.training.resolve import (
     settings_of,
     train_options,
 )
+from td7.training.warm_start import read_again, read_start
 from td7.types import Fingerprint, RowLayout, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
@@ -84,26 +97,16 @@ def start(
     if options.processes == "auto":
         config = _fit_to_memory(config, spec, options)
     check_memory(config, spec)
-    check_learner(config, spec)
+    learner, begin = check_learner(config, spec), None
+    if options.start_from:
+        begin = read_start(Path(options.start_from), config, spec, learner, say)
+        config = replace(config, start_from=begin.record)
     loggers = Loggers.of(options).checked()
     kind = config.variant or config.algorithm
     what = dataset.name if dataset else config.task.title
     given = Path(options.out) if options.out else _default_folder(kind, what)
     path = given.absolute()  # a task may change the working folder
-    record = {
-        **config.to_json(),
-        "versions": versions(),
-        "commit": commit(),
-        "fingerprint": asdict(fingerprint),
-        "hardware": hardware(config.device),
-        "workers": options.workers,
-        "snapshot_every": options.snapshot_every,
-        "step_timeout": options.step_timeout,
-        **asdict(loggers),
-        **({"logging_id": token_hex(4)} if loggers.has_service else {}),
-        "command": command_line(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
+    record = _config_json(config, options, fingerprint, loggers)
     with _named_as(given, path), closing(create_folder(path, record)) as lock:
         setup = RunSetup(
             config=config,
@@ -111,10 +114,12 @@ def start(
             path=path,
             progress=progress or make_progress(quiet=options.quiet),
             dataset=dataset,
+            start=begin,
             workers=workers,
             snapshot_every=options.snapshot_every,
             step_timeout=options.step_timeout,
             loggers=loggers,
+            on_probe=partial(record_probe, path),
             listener=listener,
             lock=lock,
             given=given,
@@ -170,6 +175,10 @@ def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | No
         check_tables(each)
     spec, fingerprint = _examine(config)
     check_memory(config, spec)
+    begin = None
+    if config.start_from is not None and lacks_snapshot(path, config.processes):
+        learner = check_learner(config, spec)
+        begin = read_again(record, config, spec, learner, say, is_vouched=is_vouched)
     progress = make_progress(quiet=options.quiet)
     setup = RunSetup(
         config=config,
@@ -177,10 +186,12 @@ def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | No
         path=folder,
         progress=progress,
         dataset=dataset,
+        start=begin,
         workers=workers,
         snapshot_every=options.snapshot_every,
         step_timeout=options.step_timeout,
         loggers=loggers.usable(progress.warn),
+        on_probe=ProbeCheck(record.fingerprint, progress.warn),
         listener=listener,
         given=path,
     )
@@ -300,6 +311,25 @@ def _examine(config: RunConfig) -> tuple[TaskSpec, Fingerprint]:
 # -- a new run -------------------------------------------------------------------------------------
 
 
+def _config_json(
+    config: RunConfig, options: TrainOptions, fingerprint: Fingerprint, loggers: Loggers
+) -> dict[str, Any]:
+    return {
+        **config.to_json(),
+        "versions": versions(),
+        "commit": commit(),
+        "fingerprint": asdict(fingerprint),
+        "hardware": hardware(config.device),
+        "workers": options.workers,
+        "snapshot_every": options.snapshot_every,
+        "step_timeout": options.step_timeout,
+        **asdict(loggers),
+        **({"logging_id": token_hex(4)} if loggers.has_service else {}),
+        "command": command_line(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
 def _fit_to_memory(config: RunConfig, spec: TaskSpec, options: TrainOptions) -> RunConfig:
     """The same run, but in one process where memory is too short for several."""
     try:
@@ -376,9 +406,16 @@ def _announce(setup: RunSetup, resumption: str = "") -> None:
         f"seeds {','.join(map(str, config.seeds))}, {steps}, {config.device}{processes}, "
         f"replay {_replay_size(setup)} on {config.replay_device} → {setup.given or setup.path}"
     )
+    start = config.start_from
+    if start is not None and not resumption:
+        first = "" if dataset else f"; its policy plays {config.online.random_steps:,} steps first"
+        progress.say(
+            f"begins with the learner of {start.source} at step {max(start.steps):,}{first}"
+        )
     if dataset is None and config.steps <= config.online.random_steps:
+        how = "random" if start is None else "before training"
         progress.warn(
-            f"nothing is trained: all {config.steps:,} steps are random, "
+            f"nothing is trained: all {config.steps:,} steps are {how}, "
             f"as random_steps={config.online.random_steps:,}"
         )
     if setup.snapshot_every == 0 and config.steps > LONG_RUN:
