@@ -176,6 +176,19 @@ def test_curves_over_tasks_do_not_mix_versions(tmp_path: Path) -> None:
     assert ends == [[1, 0.5], [1, 0.25]]
 
 
+def test_curves_over_tasks_name_those_that_they_leave_out(tmp_path: Path) -> None:
+    for label, tasks in {"TD7": ("Ant-v4", "Hopper-v4"), "No SALE": ("Ant-v4",)}.items():
+        for env in tasks:
+            run = tmp_path / f"{label}-{env}"
+            write_run(run, pair(1000), variant=f"ablation-main/{label}", env=env)
+    figure = normalised_curves(read_report([tmp_path]).results, 1)
+    assert figure is not None
+    (axes,) = figure.axes
+    assert axes.get_title() == "mean of 1 task, v4"
+    note = axes.get_xlabel().partition("\n")[2].replace("\n", " ")
+    assert note == "without Hopper-v4, which not all rows have"
+
+
 def _markers(axes: Any) -> list[tuple[str, list[float]]]:
     return [(line.get_marker(), line.get_xdata().tolist()) for line in axes.lines]
 

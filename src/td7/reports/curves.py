@@ -164,8 +164,10 @@ def normalised_curves(results: Sequence[Result], window: int) -> Any | None:
     styles = figure_styles(results)
     figure, panels = new_panels(len(shown))
     for axes, (suite, rows) in zip(panels, shown.items(), strict=True):
-        _draw_shares(axes, rows, first, styles, window)
         tasks = len(rows[first])
+        left_out = _left_out([result for result in results if result.suite == suite])
+        note = f"without {', '.join(left_out)}, which not all rows have" if left_out else ""
+        _draw_shares(axes, rows, first, styles, window, note)
         set_title(axes, f"mean of {tasks} task{'s' * (tasks > 1)}, {suite}")
     panels[0].set_ylabel(f"share of {first}'s last return", fontsize=8)
     legend_below(figure, panels)
@@ -178,9 +180,10 @@ def _draw_shares(
     first: str,
     styles: Mapping[str, Style],
     window: int,
+    note: str,
 ) -> None:
     ends = [curve.values[:, -1].mean() for curve in rows[first]]
-    scale = scale_steps(axes, max(curve.steps[-1] for curve in rows[first]), "time steps")
+    scale = scale_steps(axes, max(curve.steps[-1] for curve in rows[first]), "time steps", note)
     for label, own in rows.items():
         steps, shares = _shares(own, ends, window)
         if shares:
@@ -200,6 +203,14 @@ def _on_shared_tasks(results: Sequence[Result], first: str) -> dict[str, list[Al
     if not tasks or not positive:
         return {}
     return {label: [own[task] for task in tasks] for label, own in by_row.items()}
+
+
+def _left_out(results: Sequence[Result]) -> list[str]:
+    """The tasks that not all rows have."""
+    by_row: dict[str, set[str]] = {}
+    for result in results:
+        by_row.setdefault(result.label, set()).add(result.place)
+    return [place for place in places(results) if not all(place in own for own in by_row.values())]
 
 
 def _shares(
