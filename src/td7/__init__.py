@@ -2,8 +2,8 @@
 
 import td7
 run = td7.train("td7", env="HalfCheetah-v4", seeds=range(10), steps=300_000)
-run.evaluations
-policy = td7.load(run.path, seed=0)
+run.summary()
+policy = run.policy(seed=0)
 action, _ = policy.predict(observation)
 """
 
