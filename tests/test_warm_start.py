@@ -24,10 +24,12 @@ from folders import SMALL, contents, differences, newest, results, rows
 from offline_runs import BOUNDS, TINY, point_fields, save
 from offline_runs import train as train_offline
 from snapshot_store import edit_manifest, edit_members
+from td7.algorithms import ALGORITHMS
 from td7.algorithms.iql import IQL, IQLConfig
 from td7.algorithms.normalisation import LAYER
 from td7.errors import InputError, RunError
 from td7.files import FileDigest
+from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.networks.optimiser import MOMENTS
 from td7.options import TrainOptions, to_words
@@ -39,6 +41,7 @@ from td7.training.config import RunConfig
 from td7.training.parts import build_learner
 from td7.training.warm_start import SeedState, WarmStart
 from td7.types import RowLayout, Task
+from test_fields_matter import BASE, MATTERS
 
 assert toys  # registers the tasks
 POINT = "toys:Point-v0"
@@ -324,6 +327,29 @@ def test_what_does_not_fit_is_one_line(
         train(tmp_path / "run", "td3", start_from=sources[source], **options)
     assert str(caught.value) == f"{sources[source]} {message}"
     assert all_files(tmp_path) == {}
+
+
+def meaning(algorithm: str, settings: Mapping[str, Any]) -> tuple[object, ...]:
+    """What weights mean to a learner with these hyperparameters: shapes, networks, a policy."""
+    chosen = ALGORITHMS[algorithm]
+    known = chosen.config.__dataclass_fields__
+    config = chosen.config(**{name: v for name, v in {**BASE, **settings}.items() if name in known})
+    learner = chosen.learner(config, describe(Task(POINT)), [0], CPU, torch.float32)
+    state = learner.state()
+    for name, tensor in state.items():
+        tensor.fill_(0.01 * len(name))
+    networks = [value for value in vars(learner).values() if isinstance(value, Network)]
+    shapes = {name: tensor.shape for name, tensor in state.items()}
+    return shapes, networks, learner.policies().tolist()
+
+
+@pytest.mark.parametrize("algorithm", MATTERS)
+def test_hyperparameters_that_make_the_networks_are_structural(algorithm: str) -> None:
+    fields = ALGORITHMS[algorithm].config.__dataclass_fields__
+    for name, (value, _, *more) in MATTERS[algorithm].items():
+        before = more[0] if more else {}
+        if meaning(algorithm, before) != meaning(algorithm, {**before, name: value}):
+            assert fields[name].metadata["structural"], name
 
 
 def test_what_is_no_run_is_one_line(
