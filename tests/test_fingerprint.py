@@ -403,6 +403,6 @@ def test_so_are_the_modules_of_an_algorithm_and_of_a_task_without_one(
     rewrite(task={**config["task"], "id": "Reach-v0"})
     message = failing_command("resume", run)
     assert message.endswith(
-        f"; when the run began its code was the module 'reach' in {reaching}; for your own task, "
+        f"; when the run began it used the module 'reach' in {reaching}; for your own task, "
         "use --import MODULE, which registers it"
     )

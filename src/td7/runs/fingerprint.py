@@ -147,5 +147,5 @@ def folders_named(fingerprint: Fingerprint | None) -> Iterator[None]:
         if modules:
             name, source = next(iter(modules.items()))
             where = f"module {one_line(name)!r} in {one_line(source.folder)}"
-            error.args = (f"{error.args[0]}; when the run began its code was the {where}",)
+            error.args = (f"{error.args[0]}; when the run began it used the {where}",)
         raise
