@@ -429,7 +429,7 @@ def test_a_process_cannot_be_interrupted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Snapshots, "save", save_slowly)
     monkeypatch.setattr("td7.training.multiprocess.OwnerConnection", SignalledConnection)
     here, there = multiprocessing.Pipe()
-    here.send(None)  # no dataset
+    here.send((None, None))  # neither a dataset nor a run to start from
     here.send(None)  # it may train
     job = SeedJob(
         config=config,

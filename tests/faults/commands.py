@@ -46,6 +46,7 @@ VALID: Mapping[str, Sequence[str]] = {
         *("dataset", "record", "--run", "run", "--kind", "expert", "--rows", "20"),
         *("--out", "new.hdf5"),
     ),
+    "completion": ("completion", "bash"),
     "bench": ("bench", "--seconds", "0.01", "--rows", "100", "--members", "1", "--out", "new"),
 }
 # Wrong wherever they stand for a value: not a number, a name or an existing file.

@@ -21,6 +21,7 @@ PATHS = {
     "dirs": DIRECTORY,
     "datasets": DIRECTORY,
     "run": DIRECTORY,
+    "start_from": DIRECTORY,
     "out": DIRECTORY,
     "export out": FILE,
     "dataset record out": FILE,
