@@ -28,7 +28,7 @@ test: check  ## format check, lint, strict types and the whole test suite
 test-slow: setup  ## the learning tests that take minutes
 	@$(BIN)/python -m pytest -m slow
 
-test-faults: setup  ## kills, failing disks and bad input for up to 90 minutes; docs/faults.md
+test-faults: setup  ## kills, failing disks and bad input for up to 90 minutes; docs/guides/resume.md
 	@cd tests && ../$(BIN)/python -m faults
 
 test-browser: setup  ## the report's page in chromium, which must be on the PATH
@@ -47,7 +47,7 @@ format: setup  ## format the code, sort imports
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-notebook: setup  ## execute docs/notebook.ipynb and write its outputs anew
+notebook: setup  ## execute docs/get-started/notebook.ipynb and write its outputs anew
 	@cd tests && ../$(BIN)/python execute_notebook.py
 
 bench: setup  ## measure updates a second on this machine

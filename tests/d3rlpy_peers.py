@@ -36,7 +36,7 @@ CONFIGS: dict[str, Any] = {
     "cql": d3rlpy.algos.CQLConfig,
 }
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "peers.md"
+DOCS = ROOT / "docs" / "reproduction" / "peers.md"
 TASK = TaskSpec(Task("none"), (5,), (3,), (-1.0,) * 3, (1.0,) * 3, None)
 LAYOUT = RowLayout(TASK.state_dim, TASK.action_dim)
 SEEDS = (0, 1)

@@ -1,4 +1,4 @@
-"""Executes docs/notebook.ipynb: `make notebook` keeps its new outputs, a test looks at them."""
+"""Executes docs/get-started/notebook.ipynb: `make notebook` keeps its new outputs, a test looks at them."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-FILE = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
+FILE = Path(__file__).parents[1] / "docs" / "get-started" / "notebook.ipynb"
 
 
 def executed(folder: Path) -> Any:

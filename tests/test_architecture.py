@@ -1,4 +1,4 @@
-"""docs/architecture.md: its recipes run, and what it names exists."""
+"""docs/extend/architecture.md: its recipes run, and what it names exists."""
 
 import importlib
 import json
@@ -34,9 +34,9 @@ from test_layers import LAYERS
 from test_structure import ROOT
 
 assert toys  # registers the tasks
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "extend" / "architecture.md").read_text()
 ABSOLUTE_TD7, SCRIPT, STUDY = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MODULE = (ROOT / "docs" / "examples" / "ddpg.py").read_text()
+MODULE = (ROOT / "docs" / "extend" / "examples" / "ddpg.py").read_text()
 CPU = torch.device("cpu")
 SPEC = describe(Task("toys:Point-v0"))
 NETWORKS = ("critic", "actor", "target_critic", "target_actor")

@@ -239,8 +239,8 @@ def test_train_imports_a_module_that_registers_its_task(working_folder: Path) ->
 
 
 def test_commands_of_the_page_parse() -> None:
-    """Every `td7 …` line of docs/command-line.md gets past the parser."""
-    page = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text()
+    """Every `td7 …` line of docs/reference/command-line.md gets past the parser."""
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "command-line.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     commands = [shlex.split(line, comments=True)[1:] for line in "".join(blocks).splitlines()]
     assert len(commands) >= 3

@@ -22,7 +22,7 @@ from td7.errors import InputError
 from td7.reports.compare import Average, Compared, Comparison, compare_folders
 from test_structure import ROOT
 
-PAGE = (ROOT / "docs" / "comparing.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "comparing.md").read_text()
 
 
 def write(folder: Path, *last: float, **options: Any) -> Path:
@@ -441,7 +441,7 @@ def test_numbers_have_at_least_three_digits(
     assert f"│ {mean} │" in run(capsys, td3, sac)[0]
 
 
-# -- docs/comparing.md ---------------------------------------------------------------------------
+# -- docs/guides/comparing.md ---------------------------------------------------------------------------
 
 
 def test_the_examples_of_the_page_are_what_td7_prints(

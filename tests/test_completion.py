@@ -114,7 +114,7 @@ def test_every_entry_is_of_an_option_or_argument() -> None:
 
 
 def test_the_page_and_the_help_install_it_alike(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "command-line.md").read_text()
     text = printed(capsys, "completion", "--help")
     lines = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     commands = [line for line in lines if "td7 completion " in line or line.startswith("source")]

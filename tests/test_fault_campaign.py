@@ -1,4 +1,4 @@
-"""The quick form of the fault campaign, and its tables; docs/faults.md has the full form."""
+"""The quick form of the fault campaign, and its tables; docs/guides/resume.md has the full form."""
 
 import sys
 from collections.abc import Sequence

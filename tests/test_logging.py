@@ -1,4 +1,4 @@
-"""docs/logging.md: its program runs."""
+"""docs/guides/logging.md: its program runs."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from test_structure import ROOT
 
-PAGE = (ROOT / "docs" / "logging.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "logging.md").read_text()
 
 
 def test_the_listener_of_the_page_runs(

@@ -36,7 +36,7 @@ contrib = pytest.importorskip("sb3_contrib")
 
 PEERS: dict[str, Any] = {"td3": sb3.TD3, "sac": sb3.SAC, "tqc": contrib.TQC}
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "peers.md"
+DOCS = ROOT / "docs" / "reproduction" / "peers.md"
 POINT = describe(Task("toys:Point-v0"))
 SEEDS = (0, 1)
 ROWS = 32
@@ -495,7 +495,7 @@ def test_a_time_limit_is_no_end_for_either(ends_at: int) -> None:
     assert (not_terminated == 0).any() == bool(ends_at)
 
 
-# -- what docs/peers.md says ---------------------------------------------------------------------
+# -- what docs/reproduction/peers.md says ---------------------------------------------------------------------
 
 
 def defaults(name: str) -> dict[str, tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""What `td7 bench` measures of d3rlpy, and what docs/peers.md says of its defaults."""
+"""What `td7 bench` measures of d3rlpy, and what docs/reproduction/peers.md says of its defaults."""
 
 import re
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_benchs_updates_are_d3rlpys_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert seen == [(256, step) for step in range(6)]
 
 
-# -- what docs/peers.md says ---------------------------------------------------------------------
+# -- what docs/reproduction/peers.md says ---------------------------------------------------------------------
 
 
 def defaults(name: str) -> dict[str, tuple[Any, Any]]:

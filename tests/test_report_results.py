@@ -16,12 +16,17 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.parametrize(
     "file",
-    ["docs/results.md", "README.md", "results/online/README.md", "results/offline/README.md"],
+    [
+        "docs/reproduction/results.md",
+        "README.md",
+        "results/online/README.md",
+        "results/offline/README.md",
+    ],
 )
 def test_tables_in_the_texts_are_those_of_the_files(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`td7 report results --markdown docs/results.md README.md …` writes them."""
+    """`td7 report results --markdown docs/reproduction/results.md README.md …` writes them."""
     monkeypatch.chdir(ROOT)
     text = Path(file).read_text()
     assert with_tables(text, read_report([Path("results")])) == text

@@ -248,7 +248,7 @@ def test_python_of_the_page_runs(
 ) -> None:
     """With fewer steps; the second program is there for its error."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "python.md").read_text()
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
     code, wrong = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     small = "steps=60, evaluate_every=30, evaluation_episodes=1, quiet=True, random_steps=40, "
     code, changes = re.subn(r"steps=5_000, random_steps=1_000", f"{small}hidden_dim=8", code)

@@ -43,7 +43,7 @@ def test_every_ignore_has_its_reason() -> None:
 
 @pytest.mark.parametrize("module", ["cql", "iql", "td3_bc", "xql"])
 def test_values_of_the_offline_baselines_name_their_source(module: str) -> None:
-    """A comment beside or above each; docs/offline-sources.md has them in full."""
+    """A comment beside or above each; docs/reproduction/offline-sources.md has them in full."""
     lines = _modules()[f"algorithms.{module}"].read_text().splitlines()
     values = [
         (above, line)
@@ -68,7 +68,7 @@ def _words(text: str) -> str:
 
 def test_every_difference_is_listed() -> None:
     """A comment `# Differs from paper: …`, with its continuation lines, stands in the document."""
-    document = _words((ROOT / "docs" / "differences.md").read_text())
+    document = _words((ROOT / "docs" / "reproduction" / "differences.md").read_text())
     found = 0
     for path in _modules().values():
         pattern = r"# Differs from paper: (.*(?:\n\s*# .*)*)"
@@ -81,7 +81,7 @@ def test_every_difference_is_listed() -> None:
 
 @pytest.mark.parametrize("page", ["paper-map.md", "differences.md"])
 def test_every_name_in_the_docs_resolves(page: str) -> None:
-    names = re.findall(r"`(td7(?:\.\w+)+)`", (ROOT / "docs" / page).read_text())
+    names = re.findall(r"`(td7(?:\.\w+)+)`", (ROOT / "docs" / "reproduction" / page).read_text())
     assert len(names) >= 7
     for name in names:
         parts = name.split(".")
@@ -97,7 +97,7 @@ def test_every_name_in_the_docs_resolves(page: str) -> None:
 
 def test_files_the_readme_names_exist() -> None:
     text = (ROOT / "README.md").read_text()
-    names = re.findall(r"`(src/[\w/.]+)`", text) + re.findall(r"\]\((docs/[\w.-]+)\)", text)
+    names = re.findall(r"`(src/[\w/.]+)`", text) + re.findall(r"\]\((docs/[\w./-]+)\)", text)
     assert len(names) >= 10
     for name in names:
         assert (ROOT / name).exists(), name

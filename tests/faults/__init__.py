@@ -1,4 +1,4 @@
 """The fault campaign: kills, signals, failing disks and bad input, thousands of times.
 
-`python -m faults` in tests/ runs it; docs/faults.md describes it.
+`python -m faults` in tests/ runs it; docs/guides/resume.md describes it.
 """

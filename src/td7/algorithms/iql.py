@@ -6,7 +6,7 @@ Glossary:
     y           the value target of the critics [S, B, 1]
     weight      the weight of cloning an action [S, B, 1]
 
-Sources of values, in full in docs/offline-sources.md: files of the authors' programs, IQL's with
+Sources of values, in full in docs/reproduction/offline-sources.md: files of the authors' programs, IQL's with
 the paper's command and X-QL's, which is built on it.
 """
 

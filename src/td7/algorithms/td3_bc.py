@@ -4,7 +4,7 @@ Glossary, in addition to TD3's:
     m, d        mean and standard deviation of the data's states, per dimension
     W, b        the actor's first layer
 
-Sources of values, in full in docs/offline-sources.md: files of the authors' program.
+Sources of values, in full in docs/reproduction/offline-sources.md: files of the authors' program.
 """
 
 from collections.abc import Sequence

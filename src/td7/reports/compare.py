@@ -99,7 +99,7 @@ def compare(*runs: AnyPath, step: int | None = None) -> pd.DataFrame:
     """Compare runs with the first one, per task, at the last step that both have evaluated.
 
     A run may be a folder, a `td7.Run`, a study folder or a folder of runs. There is one row per
-    task and pair; docs/comparing.md explains the columns. Lines about what is not comparable are
+    task and pair; docs/guides/comparing.md explains the columns. Lines about what is not comparable are
     printed; the table's `attrs` have them as "notes", and as "averages" the probability of
     improvement averaged over tasks.
     """

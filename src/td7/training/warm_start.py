@@ -1,7 +1,7 @@
 """A run that begins with the learner of another: weights, targets, optimisers and statistics.
 
 The learner's state comes from the other run's newest snapshot, and what it has to fit is checked
-before anything is written. Nothing else carries over: see docs/warm-start.md.
+before anything is written. Nothing else carries over: see docs/guides/warm-start.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
