@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help setup demo test test-slow test-faults test-browser check option-types notebook format bench clean
+.PHONY: help setup demo test test-slow test-faults test-browser check option-types notebook docs format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,10 @@ check: setup  ## format check, lint, strict types
 option-types: setup  ## write src/td7/option_types.py anew, after a change of options or configs
 	@cd tests && ../$(BIN)/python write_option_types.py
 	@echo "wrote src/td7/option_types.py"
+
+docs: setup  ## build the documentation site into docs/_build/html
+	@$(BIN)/sphinx-build -q -W -n -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 format: setup  ## format the code, sort imports
 	@$(BIN)/ruff format .
