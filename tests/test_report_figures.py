@@ -25,6 +25,11 @@ def drawn(report: Report) -> dict[str, Any]:
     return dict(figures(report.studies, report.tables))
 
 
+def rows_of(axes: Any) -> list[Any]:
+    """The rows' lines, without those that draw marks."""
+    return [line for line in axes.lines if not line.get_label().startswith("_")]
+
+
 def test_figures_exist_and_are_not_empty(report_folder: Path) -> None:
     names = {path.stem for path in (report_folder / "figures").iterdir()}
     assert names == {
@@ -86,11 +91,11 @@ def test_a_panel_has_at_most_six_lines_of_different_colours(tmp_path: Path) -> N
     lines: dict[str, set[str]] = {}
     for name, figure in shown.items():
         for axes in figure.axes if "speed" not in name else ():
-            colours = [line.get_color() for line in axes.lines]
+            colours = [line.get_color() for line in rows_of(axes)]
             assert 1 < len(colours) <= MOST_LINES, name
             assert len(set(colours)) == len(colours), name
             kind = re.sub(r"-agents|-others-\d", "", name)
-            lines.setdefault(kind, set()).update(line.get_label() for line in axes.lines)
+            lines.setdefault(kind, set()).update(line.get_label() for line in rows_of(axes))
     assert {kind: len(labels) for kind, labels in lines.items()} == {
         **{"online-curves": 13, "online-time-curves": 13, "online-drops": 13},
     }
@@ -103,7 +108,7 @@ def test_agents_and_other_rows_have_different_colours(tmp_path: Path) -> None:
     for size in (1, 2, 3):
         write_run(tmp_path / f"{size}", pair(1000), changed={"batch_size": size})
     (axes,) = drawn(read_report([tmp_path]))["online-curves"].axes
-    assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == 6
+    assert len({line.get_color() for line in rows_of(axes)}) == len(rows_of(axes)) == 6
 
 
 def test_a_longer_run_does_not_squeeze_the_others(tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_a_longer_run_does_not_squeeze_the_others(tmp_path: Path) -> None:
     assert timed.get_xlabel().endswith("continued to 1,000,000: TD3")
 
 
-@pytest.mark.parametrize(("panels", "columns"), [(1, 1), (4, 4), (5, 5), (6, 3), (9, 5), (12, 4)])
+@pytest.mark.parametrize(("panels", "columns"), [(1, 1), (3, 3), (4, 2), (5, 3), (7, 3), (9, 3)])
 def test_lines_of_panels_are_full(panels: int, columns: int) -> None:
     _, axes = new_panels(panels)
     lines = [one.get_subplotspec().rowspan.start for one in axes]
@@ -136,7 +141,7 @@ def test_lines_show_means(mini_report: Report) -> None:
     """SAC from 1 to 15900 in two steps."""
     shown = drawn(mini_report)
     (axes,) = shown["online-curves"].axes
-    lines = {line.get_label(): line for line in axes.lines}
+    lines = {line.get_label(): line for line in rows_of(axes)}
     assert set(lines) == {"TD7", "TD3", "SAC"}
     assert lines["SAC"].get_xdata().tolist() == [0, 500, 1000]
     assert lines["SAC"].get_ydata().tolist() == pytest.approx([1, (1 + 15900) / 2, 15900])
@@ -147,6 +152,54 @@ def test_lines_show_means(mini_report: Report) -> None:
     assert one.get_title() == "HalfCheetah-v4, 1 seed on 2 cores"
     minutes = {line.get_label(): line.get_xdata().tolist() for line in both.lines}
     assert minutes == {"TD3": [0, 60, 120], "TD7": [0, pytest.approx(50), pytest.approx(100)]}
+
+
+def marks_in(axes: Any) -> list[tuple[str, float, float, float]]:
+    """(marker, x, mean, half of the interval), in the order in which they were drawn."""
+    marks = []
+    for container in axes.containers:
+        line, _, (bars,) = container.lines
+        (x,), (y,) = line.get_data()
+        (segment,) = bars.get_segments()
+        low, high = segment[:, 1]
+        assert high - y == pytest.approx(y - low)
+        marks.append((str(line.get_marker()), float(x), float(y), float(high - y)))
+    return marks
+
+
+def test_marks_are_the_papers_numbers(tmp_path: Path) -> None:
+    """At every step up to the end of the panel where a row here has an evaluation as well.
+
+    Curves over minutes have none, nor has a task that the paper does not have.
+    """
+    for env in ("Ant-v4", "Ant-v5"):
+        write_run(tmp_path / env, pair(9000, 61), variant="online/TD7", env=env, every=5000)
+    shown = drawn(read_report([tmp_path]))
+    v4, v5 = shown["online-curves"].axes
+    assert (v4.get_title(), v5.get_title()) == ("Ant-v4", "Ant-v5")
+    (shape, *here), (papers_shape, *printed) = marks_in(v4)
+    assert (shape, papers_shape) == ("o", "D")
+    assert here == pytest.approx([300, 9000, INTERVAL])
+    assert printed == pytest.approx([307.5, 6171, 831])  # Table 1
+    assert marks_in(v5) == []
+    assert not any(axes.containers for axes in shown["online-time-curves"].axes)
+    (legend,) = shown["online-curves"].legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts == ["TD7", "here, at one step", "paper, at one step"]
+
+
+def test_marks_of_several_rows_are_side_by_side(tmp_path: Path) -> None:
+    """A curve that is not smoothed goes through its own evaluations, which need no marks."""
+    for label in ("TD3", "SAC", "TQC", "TD7"):
+        write_run(tmp_path / label, pair(9000), variant=f"online/{label}")
+    shown = drawn(read_report([tmp_path]))["online-curves"]
+    marks = marks_in(shown.axes[0])
+    assert [marker for marker, *_ in marks] == ["D"] * 4
+    assert [mean for _, _, mean, _ in marks] == [3942, 3681, 3582, 8509]  # at 1M steps
+    assert [x for _, x, _, _ in marks] == pytest.approx([1025, 1050, 1075, 1025])
+    colours = [container.lines[0].get_color() for container in shown.axes[0].containers]
+    assert colours == [line.get_color() for line in rows_of(shown.axes[0])]
+    assert "here, at one step" not in {text.get_text() for text in shown.legends[0].get_texts()}
 
 
 def test_curves_of_single_seeds_and_of_shares(mini_report: Report) -> None:
@@ -292,7 +345,8 @@ def test_axes_have_titles_and_lines_a_legend(mini_report: Report) -> None:
             (legend,) = figure.legends
             labels = {line.get_label() for axes in figure.axes for line in axes.lines}
             shown = {text.get_text().replace("\n", " ") for text in legend.get_texts()}
-            assert {label for label in labels if not label.startswith("_")} == shown, name
+            rows = {label for label in labels if not label.startswith("_")}
+            assert rows == shown - {"here, at one step", "paper, at one step"}, name
 
 
 @pytest.mark.parametrize("study", STUDIES)

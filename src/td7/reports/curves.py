@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from td7.reports.marks import draw_marks, marks_of
 from td7.reports.result import Result, places, seed_means, study_or_empty, suites
 from td7.reports.style import (
     Style,
@@ -60,9 +61,13 @@ def _draw_mean(
 
 
 def curves(results: Sequence[Result], window: int, *, by_time: bool = False) -> Any:
-    """A panel per task: smoothed means and intervals over steps, or over minutes."""
+    """A panel per task: smoothed means and intervals over steps, or over minutes.
+
+    Over steps, marks show the numbers that the paper prints.
+    """
     shown, styles = places(results), figure_styles(results)
     figure, panels = new_panels(len(shown))
+    entries: dict[str, Any] = {}  # of the legend, for marks
     for i, (axes, place) in enumerate(zip(panels, shown, strict=True)):
         own = [r for r in results if r.place == place and r.curves]
         end = axis_end(own)
@@ -79,12 +84,14 @@ def curves(results: Sequence[Result], window: int, *, by_time: bool = False) -> 
                 x = x * (result.seconds_per_step or 0.0) / 60
             style = styles[result.label]
             _draw_mean(axes, x, values.mean(axis=0), _interval(values), style, result.label)
+        if not by_time:
+            entries |= draw_marks(axes, marks_of(own, end), end, scale, styles, smooth=window > 1)
         set_title(axes, own[0].title)
         axes.margins(x=0.01)
         if i % column_count(len(shown)) == 0 or own[0].quantity != results[0].quantity:
             smoothing = f"\n(mean of {window} evaluations)" if window > 1 else ""
             axes.set_ylabel(f"{own[0].quantity}{smoothing}", fontsize=8)
-    legend_below(figure, panels)
+    legend_below(figure, panels, entries)
     return figure
 
 

@@ -4,7 +4,7 @@ A label has the same colour and line style in every figure; line styles alone te
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill, wrap
 from typing import Any
@@ -18,7 +18,7 @@ FORMATS = ("svg", "png", "pdf")
 LONGEST_LINE = 40  # characters per line of a label
 LONGEST_TITLE = 34  # characters per line of a panel's title
 MOST_LINES = 6  # rows per panel, each of a colour of its own
-MOST_COLUMNS = 5  # panels side by side, as in the paper
+MOST_COLUMNS = 3  # panels side by side, so that their text can be read on a page
 
 # Distinct under every kind of colour blindness (Okabe and Ito's, pale ones darkened).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b8578c", "#946b00", "#2a2a2a", "#7a5cc2", "#5b8a00")
@@ -170,12 +170,13 @@ def wrap_label(label: str) -> str:
     return fill(bound, LONGEST_LINE, break_long_words=False).replace("\u00a0", " ")
 
 
-def legend_below(figure: Any, panels: Sequence[Any]) -> None:
-    """One legend for all panels; a legend of many lines makes the figure higher."""
+def legend_below(figure: Any, panels: Sequence[Any], more: Mapping[str, Any] | None = None) -> None:
+    """One legend for all panels, and `more` entries; one of many lines makes the figure higher."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(wrap_label(label), handle)
+    handles |= more or {}
     widest = max(len(line) for label in handles for line in label.split("\n"))
     columns = max(1, min(len(handles), int(figure.get_figwidth() // (0.6 + 0.08 * widest))))
     # The layout takes the legend's height from the panels, which can spare two lines.

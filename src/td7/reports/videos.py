@@ -6,8 +6,12 @@ from pathlib import Path
 
 from td7.reports.result import Result
 
-MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
-BEGINNINGS = {".mp4": (4, b"ftyp"), ".gif": (0, b"GIF8")}  # bytes of the format, and where
+MEDIA_TYPES = {".mp4": "video/mp4", ".gif": "image/gif", ".webp": "image/webp"}
+BEGINNINGS = {
+    ".mp4": (4, b"ftyp"),
+    ".gif": (0, b"GIF8"),
+    ".webp": (8, b"WEBP"),
+}  # bytes of the format, and where
 LARGEST_VIDEO, ALL_VIDEOS = 4_000_000, 40_000_000  # bytes
 
 
