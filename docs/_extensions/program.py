@@ -262,7 +262,7 @@ def table(
             body += nodes.row("", cell, classes=["section"])
         body += [row(cells) for cells in rows]
     group += body
-    made = nodes.table(classes=["generated"])
+    made = nodes.table(classes=["generated", "colwidths-given"])
     made += group
     return made
 
