@@ -1,6 +1,5 @@
 """Downloads from a local server that cuts, corrupts, forgets or refuses as a test orders."""
 
-import fcntl
 import hashlib
 import os
 import random
@@ -13,10 +12,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 
+from td7 import files
+from td7.datasets import download
 from td7.datasets.download import DATASETS, URL_VARIABLE, WAITS, RemoteFile, fetch
 from td7.errors import InputError, RunError
 
@@ -494,13 +495,14 @@ def test_a_file_that_came_meanwhile_is_left_alone(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process ends its fetch between this one's first look and its lock."""
-    lock = fcntl.flock
+    lock = files.try_lock
 
-    def late(*arguments: Any) -> None:
-        lock(*arguments)
+    def late(file: IO[Any]) -> bool:
+        is_locked = lock(file)
         client.path.write_bytes(GOOD)
+        return is_locked
 
-    monkeypatch.setattr(fcntl, "flock", late)
+    monkeypatch.setattr(download, "try_lock", late)
     assert client.fetch() == client.path
     assert client.server.asked == []
 

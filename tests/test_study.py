@@ -1,6 +1,5 @@
 """`td7 study`: runs are trained, stopped and resumed; finished runs are never repeated."""
 
-import fcntl
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from fake_runs import dataset_fields, write_config
 from folders import words
 from td7.cli.main import main
 from td7.errors import InputError
-from td7.files import read_sealed
+from td7.files import read_sealed, try_lock
 from td7.options import TrainOptions
 from td7.processes import StopScriptImport, available_cores
 from td7.reports.report import read_report
@@ -217,13 +216,9 @@ def test_runs_do_not_outlive_a_killed_study(tmp_path: Path) -> None:
     process.wait()
     (folder,) = folders(out)
     with (folder / ".lock").open("a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+        while not try_lock(lock):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     assert list(folder.glob("snapshot/0*/manifest.json"))
 
 

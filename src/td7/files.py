@@ -4,7 +4,6 @@ A folder may come from a stranger: nothing is read or written through a link in 
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ from errno import ENAMETOOLONG
 from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
 from td7.errors import InputError, one_line
 
@@ -188,7 +187,9 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` durable."""
+    """Make renames in `folder` durable, where folders can be opened."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -207,7 +208,19 @@ def open_for_appending(path: Path) -> FileIO:
 
 def _without_links(path: str, flags: int) -> int:
     """Open a file for `open`: not through a link, and without waiting at a FIFO."""
+    if os.name == "nt":  # has neither flag
+        return os.open(path, flags, 0o666)
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Lock an open file without waiting; False: another one holds the lock.
+
+    The operating system releases it when the file is closed, and when the process ends.
+    """
+    from filelock import lock_descriptor  # late: workers import this module
+
+    return lock_descriptor(file.fileno(), blocking=False)
 
 
 class FolderLock:
@@ -217,11 +230,9 @@ class FolderLock:
         with writing_to(folder):
             file = folder / ".lock"
             self._file = open(file, "a+", opener=_without_links)  # noqa: SIM115  # see `close`
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(self._file):
                 self._file.close()
-                raise InputError(f"{folder} {IN_USE}") from None
+                raise InputError(f"{folder} {IN_USE}")
 
     def close(self) -> None:
         self._file.close()

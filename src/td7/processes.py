@@ -24,13 +24,15 @@ import gymnasium
 from td7.errors import ControlFlow, EnvironmentFault, InputError, one_line
 from td7.types import Task
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # each asks a run to stop
+SIGHUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
+# Each asks a run to stop.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([SIGHUP] if SIGHUP is not None else []))
 
 
 def stop_signals() -> list[signal.Signals]:
     """Return the signals that stop a run here; SIGHUP may be ignored, as under `nohup`."""
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [s for s in STOP_SIGNALS if not (s == signal.SIGHUP and is_ignored)]
+    is_ignored = SIGHUP is not None and signal.getsignal(SIGHUP) is signal.SIG_IGN
+    return [s for s in STOP_SIGNALS if not (s == SIGHUP and is_ignored)]
 
 
 @contextmanager
@@ -60,8 +62,11 @@ def start_signal_receiver() -> None:
 def signals_blocked(signals: Collection[int] = STOP_SIGNALS) -> Iterator[None]:
     """This thread, and the processes that it starts within the block, do not receive the signals.
 
-    This thread receives them after the block; what it started never does.
+    This thread receives them after the block; what it started never does. Windows blocks none.
     """
+    if os.name == "nt":
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -166,8 +171,9 @@ def _signals_blocked_in_children() -> Iterator[None]:
 
     Ctrl-C and `timeout` signal the whole process group, workers that are still importing included.
     """
-    with signals_blocked({signal.SIGHUP}):  # the tracker ignores the others by itself
-        resource_tracker.ensure_running()  # starting it later would unblock the signals
+    if SIGHUP is not None:
+        with signals_blocked({SIGHUP}):  # the tracker ignores the others by itself
+            resource_tracker.ensure_running()  # starting it later would unblock the signals
     with signals_blocked():
         yield
 

@@ -1,7 +1,6 @@
 """Download D4RL's files: interrupted transfers continue, and every file's SHA-256 is checked."""
 
 import csv
-import fcntl
 import hashlib
 import os
 import re
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from td7.errors import InputError, RunError, one_line, unknown
-from td7.files import make_folder, sync_folder, writing_to
+from td7.files import make_folder, sync_folder, try_lock, writing_to
 
 URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2"  # D4RL's own
 URL_VARIABLE = "TD7_DATASETS_URL"  # environment variable with another address of the same files
@@ -131,12 +130,10 @@ def _exclusive(path: Path) -> Iterator[None]:
     """Let one process at a time download a file."""
     make_folder(path.parent)
     with writing_to(path.parent):
-        lock = path.with_name(f".{path.name}.lock").open("a")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{path} is being downloaded by another td7 process") from None
+        file = path.with_name(f".{path.name}.lock").open("a")
+    with file:
+        if not try_lock(file):
+            raise InputError(f"{path} is being downloaded by another td7 process")
         yield
 
 

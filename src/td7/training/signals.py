@@ -1,12 +1,11 @@
 """SIGINT, SIGTERM and SIGHUP as requests to stop a run."""
 
-import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
 
-from td7.processes import on_signals
+from td7.processes import SIGHUP, on_signals
 
 # Signals closer than this count as one: `timeout` signals a process, then its whole group.
 REPEAT_SECONDS = 0.3
@@ -36,5 +35,5 @@ class StopSignals:
             self._stop()
             return
         is_repeated = time.monotonic() - self._received_at > REPEAT_SECONDS
-        if is_repeated and self._can_interrupt and signum != signal.SIGHUP:
+        if is_repeated and self._can_interrupt and signum != SIGHUP:
             raise KeyboardInterrupt
