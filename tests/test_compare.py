@@ -237,7 +237,7 @@ def test_runs_that_were_evaluated_differently_are_named(tmp_path: Path) -> None:
     td3 = write(tmp_path / "td3", 1, 3, algorithm="td3")
     sac = write(tmp_path / "sac", 2, 4, algorithm="sac", also={"evaluation_episodes": 1})
     assert compared(td3, sac).notes == (
-        "Ant-v4: SAC and TD3 were not measured alike: evaluation_episodes 1 and 2",
+        "Ant-v4: SAC and TD3 were not measured in the same way: evaluation_episodes 1 and 2",
     )
 
 

@@ -127,8 +127,8 @@ def check(study: str, rows: tuple[str, ...], report: Path) -> None:
     for row in speed:
         # A row whose assessments are longer than the miniature has no update to time.
         assert row["timed_under_way"] == "True" or row["row"] not in wanted.rows
-        minutes = float(row["milliseconds_a_step"]) * 1e6 / 60e3
-        assert float(row["minutes_a_million_steps"]) == pytest.approx(minutes)
+        minutes = float(row["milliseconds_per_step"]) * 1e6 / 60e3
+        assert float(row["minutes_per_million_steps"]) == pytest.approx(minutes)
         assert 0 < minutes < 1e4
     for kind, column, value in (
         ("losses", "percent_loss", 0.0),

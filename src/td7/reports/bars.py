@@ -124,7 +124,7 @@ def _speed_layout(records: Sequence[Record]) -> tuple[list[Bar], dict[str, float
     for row, group in groupby(records, key=lambda record: record["row"]):
         own, top = list(group), y
         for record in own:
-            minutes, seeds = record["minutes_a_million_steps"], record["seeds"]
+            minutes, seeds = record["minutes_per_million_steps"], record["seeds"]
             per_seed = f", {minutes / seeds:.1f} per seed" if seeds > 1 else ""
             bars.append(Bar(y, minutes, record["place"], f"{minutes:.1f}{per_seed}"))
             y -= 1

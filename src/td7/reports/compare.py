@@ -99,9 +99,9 @@ def compare(*runs: AnyPath, step: int | None = None) -> pd.DataFrame:
     """Compare runs with the first one, per task, at the last step that both have evaluated.
 
     A run may be a folder, a `td7.Run`, a study folder or a folder of runs. There is one row per
-    task and pair; docs/guides/comparing.md explains the columns. Lines about what is not comparable are
-    printed; the table's `attrs` have them as "notes", and as "averages" the probability of
-    improvement averaged over tasks.
+    task and pair; docs/guides/comparing.md explains the columns. Notes on what is not comparable
+    are printed. The table's `attrs` hold them as "notes", and the probability of improvement
+    averaged over tasks as "averages".
     """
     if step is not None:
         step = parse_number(Option("step"), step, int, at_least=0)
@@ -264,7 +264,7 @@ def _unpaired(sides: Sequence[Side]) -> list[str]:
 
 
 def _pair(task: str, baseline: Side, row: Side, step: int | None) -> Pair:
-    """The results of both on a task, at a step; a ValueError says why there is none."""
+    """The results of both on a task, at a step; a ValueError explains why there is none."""
     a, b = baseline.results[task], row.results[task]
     steps = sorted(set(_steps(a)) & set(_steps(b)))
     both = f"{row.name} and {baseline.name}"
@@ -298,7 +298,7 @@ def _notes(pair: Pair, *, is_last: bool) -> Iterator[str]:
             f"they end at {b.last_step:,} and {a.last_step:,}"
         )
     if difference := measurement_difference(b, a):
-        yield f"{both} were not measured alike: {difference}"
+        yield f"{both} were not measured in the same way: {difference}"
     if changes := differences(a.record.fingerprint, b.record.fingerprint):
         yield f"{task}: {row} has another version of the task than {baseline}: {', '.join(changes)}"
     if _digest(a) != _digest(b):

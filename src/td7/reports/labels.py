@@ -20,7 +20,7 @@ def hyperparameters(record: RunRecord) -> Mapping[str, Any]:
     """With those that are newer than the run."""
     from td7.algorithms import ALGORITHMS
 
-    if record.algorithm not in ALGORITHMS:  # a user's algorithm, which is not at hand
+    if record.algorithm not in ALGORITHMS:  # a user's algorithm, which is not registered here
         return record.hyperparameters
     return complete(ALGORITHMS[record.algorithm].config, record.hyperparameters)
 
@@ -114,7 +114,7 @@ def _name_group(group: Sequence[Result]) -> dict[Result, Result]:
 def _differing(
     settings: Mapping[Result, Mapping[str, Any]], changed: Mapping[Result, Mapping[str, Any]]
 ) -> list[str]:
-    """The settings that have several values; of an algorithm at hand, only changed ones."""
+    """The settings that have several values; of a registered algorithm, only changed ones."""
     names: dict[str, None] = {}
     for result, own in settings.items():
         names |= dict.fromkeys(changed[result] if _defaults_of(result.record, {}) else own)
@@ -144,7 +144,7 @@ def _digits(values: Sequence[Any]) -> int:
 
 
 def _text(value: Any, digits: int = 17) -> str:
-    """A number with so many digits; other values as JSON, a text without quotes."""
+    """A number with this many digits; other values as JSON, a text without quotes."""
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     if isinstance(value, list | tuple):

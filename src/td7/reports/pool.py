@@ -24,7 +24,7 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[-+]\d+)?)")
 
 
 def pooling_order(result: Result) -> tuple[Any, ...]:
-    """The paper's order; for a row and place first the run as the row says, then the longest."""
+    """The paper's order; for a row and place first the run without changes, then the longest."""
     return (
         rank(result.study, list(STUDIES)),
         rank(result.label, list(study_or_empty(result.study).rows)),
@@ -46,8 +46,8 @@ def _by_number(text: str) -> list[tuple[float, str]]:
 def pool(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
     """One result per row and place, and notes on what was pooled or left out.
 
-    A seed in several runs counts in the first of them. A run that trained something else than the
-    first is left out; one that differs only in how returns were measured is pooled.
+    A seed in several runs counts in the first of them. A run that was trained in another way
+    than the first is left out; one that differs only in how returns were measured is pooled.
     """
     pooled: dict[tuple[str, str, str], Result] = {}
     notes: list[str] = []
@@ -82,7 +82,7 @@ def _add(first: Result, other: Result) -> tuple[Result, str]:
 
 
 def experiment_difference(a: Result, b: Result) -> str:
-    """What two runs of an algorithm on a task did not learn alike; "" if nothing."""
+    """How the training of two runs of an algorithm on a task differs; "" if it does not."""
     return _difference(_experiment(a), _experiment(b))
 
 

@@ -192,12 +192,12 @@ def _run_times(record: RunRecord, notes: list[str]) -> tuple[float | None, float
     try:
         phases = read_columns(file).set_index("phase")
         if not phases.index.is_unique:
-            raise ValueError("a phase stands there twice")
+            raise ValueError("a phase is listed twice")
         numbers = {name: phases[name].astype(float).to_dict() for name in ("seconds", "times")}
         total = numbers["seconds"]["total"]
         learn, times = (numbers[name].get("learn", 0.0) for name in ("seconds", "times"))
         if not all(0 <= number < np.inf for number in (total, learn, times)):
-            raise ValueError("a time that is none")
+            raise ValueError("a time is negative or infinite")
         updates = times / len(record.seeds)
         return total, learn / updates if updates else None
     except (OSError, ValueError, KeyError):

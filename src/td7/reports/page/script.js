@@ -29,7 +29,7 @@ function numberText(value) {
   if (size >= 1000) return whole.format(value);
   return size >= 10 ? tenth.format(value) : `${value && value.toPrecision(3)}`; // three digits of small values
 }
-// A value at an axis whose largest is so large: all of an axis are in the same unit.
+// A value on an axis, by the largest value there: all values of an axis have the same unit.
 function tickText(value, largest) {
   if (value === 0 || largest < 1e4) return `${+value.toPrecision(6)}`;
   return largest >= 1e6 ? `${+(value / 1e6).toPrecision(6)}M` : `${+(value / 1e3).toPrecision(6)}k`;
@@ -81,7 +81,7 @@ function longestShown(runs) {
   return 2 * runs.reduce((shortest, run) => Math.min(shortest, run.length ?? Infinity), Infinity);
 }
 
-// What a panel says of the curves that it shows in part.
+// A panel's note on the curves that it shows in part.
 function continued(runs) {
   const rows = new Map();
   for (const run of runs) rows.set(run.counts.at(-1), [...rows.get(run.counts.at(-1)) ?? [], run.row]);
@@ -379,7 +379,7 @@ const BARS = {
       title: "Minutes for 1M steps, all seeds together", unit: "", legends: ["here", "paper, one seed"],
       groups: records.map((r) => ({
         name: new Set(records.map((record) => record.place)).size > 1 ? `${r.row}, ${r.place}` : r.row,
-        here: [r.minutes_a_million_steps, null],
+        here: [r.minutes_per_million_steps, null],
         there: [r.paper_minutes, null],
       })),
     };
@@ -390,7 +390,7 @@ const FILLS = ["var(--here)", "var(--there)"];
 const LINE = 14; // the height of a line of text
 const VALUE = 52; // right of the bars, for the value of the longest
 const ruler = document.createElement("canvas").getContext("2d");
-ruler.font = "12px system-ui, sans-serif"; // as the style says
+ruler.font = "12px system-ui, sans-serif"; // as in style.css
 
 function textWidth(text) { return ruler.measureText(text).width; }
 
@@ -476,7 +476,7 @@ function drawAll() {
   data.studies.forEach(drawStudy);
   drawAllBars();
 }
-// What sticks below the navigation needs its height; tables whose columns go on fade at their edge.
+// What sticks below the navigation needs its height; tables with hidden columns fade at their edge.
 function measure() {
   const height = document.querySelector("nav").offsetHeight;
   document.documentElement.style.setProperty("--nav", `${height}px`);

@@ -27,8 +27,8 @@ from td7.studies.rows import Study
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
 
 PAPER_SENTENCE = (
-    " Paper: the loss that it prints; if it prints none, the loss computed from its means on the "
-    "same tasks, at its last step if it has no numbers at ours."
+    " Paper: the printed loss or, if there is none, the loss computed from the printed means on "
+    "the same tasks; if the paper has no numbers at this step, those at its last step."
 )
 FEWEST_RANKED = 3  # rows in a rank correlation
 

@@ -230,7 +230,8 @@ def _caption(by_place: Mapping[str, Result], records: Sequence[Record], shows_da
         )
     if any(record["difference_percent"] is not None for record in records):
         sentences.append(
-            "Difference: from the paper's mean, with the p-value of a two-sided Welch's t-test."
+            "Difference: from the paper's mean, with the p-value of a two-sided Welch's t-test, "
+            "not corrected for the number of comparisons."
         )
     counts = sorted({record["seeds"] for record in records} - {1}, reverse=True)
     if counts:

@@ -24,10 +24,10 @@ def speed(study: Study, results: Sequence[Result]) -> Table:
         value_column("steps", "steps", ","),
         value_column("seeds", "seeds"),
         value_column("minutes", "minutes", ".1f"),
-        value_column("ms per step", "milliseconds_a_step", ".2f"),
+        value_column("ms per step", "milliseconds_per_step", ".2f"),
         Column("timed", lambda r: "under way" if r["timed_under_way"] else "whole run"),
-        value_column("1M steps", "minutes_a_million_steps", ".1f"),
-        value_column("per seed", "minutes_a_million_steps_and_seed", ".1f"),
+        value_column("1M steps", "minutes_per_million_steps", ".1f"),
+        value_column("per seed", "minutes_per_million_steps_and_seed", ".1f"),
         *([value_column("paper", "paper_minutes", ".0f")] if is_compared else []),
         value_column("on", "machine"),
     ]
@@ -41,7 +41,7 @@ def speed(study: Study, results: Sequence[Result]) -> Table:
             "minutes for 1M steps at that rate, for all seeds and per seed. Under way: timed in "
             "the second half of the steps, without set-up, random exploration, compilation and "
             "snapshots; without evaluation unless worker processes evaluate at the same time. "
-            "Whole run: the average over the run, where that was not timed."
+            "Whole run: averaged over the whole run, where the second half was not timed."
             f"{_paper_sentence() if is_compared else ''}"
         ),
         records=records,
@@ -66,10 +66,10 @@ def _record(study: Study, result: Result, paper_minutes: float | None) -> Record
         "steps": result.steps,
         "seeds": len(result.seeds),
         "minutes": result.seconds / 60,
-        "milliseconds_a_step": 1e3 * result.seconds_per_step,
+        "milliseconds_per_step": 1e3 * result.seconds_per_step,
         "timed_under_way": result.learning_seconds is not None,
-        "minutes_a_million_steps": million,
-        "minutes_a_million_steps_and_seed": million / len(result.seeds),
+        "minutes_per_million_steps": million,
+        "minutes_per_million_steps_and_seed": million / len(result.seeds),
         "paper_minutes": paper_minutes,
         "machine": machine_name(result.record),
     }

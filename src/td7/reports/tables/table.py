@@ -42,7 +42,7 @@ class Table:
     study: str
     kind: str  # the name without the study's
     heading: str  # within its study's section
-    title: str  # where it stands alone
+    title: str  # outside its section
     caption: str
     header: tuple[str, ...]
     lines: tuple[tuple[Cell, ...], ...]
