@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ import td7
 import toys
 from folders import SMALL, change_policy
 from td7.cli.main import main
+from td7.rollouts.registration import make
+from td7.runs.video import follow_body
+from td7.types import Task
 
 assert toys  # registers the tasks
 imageio = pytest.importorskip("imageio.v2")
 pytest.importorskip("imageio_ffmpeg")
+Image = pytest.importorskip("PIL.Image")
 NAMES = ("film.mp4", "film.gif")
 
 
@@ -212,3 +217,49 @@ def test_a_task_that_raises_is_one_line(
     assert line.startswith("td7: seed 0, evaluation at step ")
     assert line.endswith(", episode 0, step 1: the environment raised ZeroDivisionError: no plant")
     assert files(folder) == {}
+
+
+def camera(env: str, **kwargs: Any) -> int:
+    with closing(make(Task(env, kwargs), render=True)) as made:
+        follow_body(made.env)
+        camera_id: int = made.env.unwrapped.mujoco_renderer.camera_id  # type: ignore[attr-defined]  # of MuJoCo's tasks
+    return camera_id
+
+
+def test_the_camera_follows_a_robot_unless_the_task_has_another() -> None:
+    still = -1  # MuJoCo's free camera
+    assert camera("HalfCheetah-v4") == 0  # "track", the only one of the model
+    assert camera("HalfCheetah-v4", camera_id=-1) == still
+    assert camera("InvertedPendulum-v5") == still  # its model has none
+
+
+@pytest.mark.parametrize("name", ["film.gif", "film.webp"])
+def test_a_cut_has_frames_of_its_width_and_ends_after_its_seconds(
+    name: str, drawing: Drawing, folder: Path
+) -> None:
+    run = drawing(size=(48, 64))
+    whole = int(td7.evaluate(run, episodes=1)["length"][0])
+    fps = toys.Drawn.metadata["render_fps"]
+    td7.evaluate(
+        run, episodes=1, video=str(folder / name), video_seconds=3 / fps, video_width=32, trust=True
+    )
+    assert whole > 3
+    with Image.open(folder / name) as film:
+        assert (film.size, film.n_frames) == ((32, 24), 3)  # type: ignore[attr-defined]  # a moving picture
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--video-width", "32"], "--video-seconds and --video-width have no effect without"),
+        (["--video", "a.gif", "--video-width", "3"], "--video-width 3 must be at least 16"),
+        (["--video", "a.gif", "--video-seconds", "0"], "--video-seconds 0.0 must be above 0"),
+        (["--video", "a.avi"], "a video file ends in .mp4, .gif, .webp, given 'a.avi'"),
+    ],
+)
+def test_a_wrong_cut_is_one_line(
+    words: list[str], message: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(finished), "--trust", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("a.gif").exists()

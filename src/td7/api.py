@@ -31,7 +31,7 @@ from td7.runs.listeners import Listener
 from td7.runs.record import RunRecord, changes_since_finish, run_and_step
 from td7.runs.tables import read_table
 from td7.runs.trust import check_task
-from td7.runs.video import record
+from td7.runs.video import WHOLE, Cut, record
 from td7.seeding import Stream
 from td7.types import AnyPath, Settings
 
@@ -201,6 +201,8 @@ def evaluate(
     env_kwargs: Settings = (),
     fresh_seeds: bool = False,
     video: str | None = None,
+    video_seconds: float | None = None,
+    video_width: int | None = None,
     say: Callable[[str], None] | None = None,
     trust: bool = False,
 ) -> pd.DataFrame:
@@ -210,12 +212,19 @@ def evaluate(
     the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
     that step. For robustness checks, `env_kwargs` replaces keyword arguments of the task, and
     `fresh_seeds` has episodes begin from other reset seeds than any that the run has used; the
-    table's `attrs` hold both. `video` is a file for a film of the first policy's episode 0. That
-    may take minutes; `say` receives a message about it, and about files that were changed since the
-    run ended. A task that has changed since the run began is a message as well, or a warning
-    without `say`. `env` and `trust` are as in `resume`.
+    table's `attrs` hold both. `video` is a file for a film of the first policy's episode 0, or of
+    its first `video_seconds`, with frames `video_width` pixels wide. That may take minutes; `say`
+    receives a message about it, and about files that were changed since the run ended. A task that
+    has changed since the run began is a message as well, or a warning without `say`. `env` and
+    `trust` are as in `resume`.
     """
     episodes = parse_number(Option("episodes"), episodes, int, at_least=1, at_most=MOST_EPISODES)
+    cut = Cut.of(video_seconds, video_width)
+    if cut != WHOLE and not video:
+        raise InputError(
+            f"{Option('video_seconds')} and {Option('video_width')} have no effect without "
+            f"{Option('video')}"
+        )
     run, kept = run_and_step(Path(path))
     run_record = RunRecord.read(run)
     if env is not None:
@@ -239,7 +248,7 @@ def evaluate(
             with working_folder_kept():
                 first, film = seeds[0], Path(video)
                 step = steps.get(first, 0)
-                record(loaded[first], film, seed=first, step=step, resets=resets, say=say)
+                record(loaded[first], film, seed=first, step=step, cut=cut, resets=resets, say=say)
         for s, policy in loaded.items():
             new = partial(make, policy.spec.task)
             with working_folder_kept(), closing(Evaluator(new)) as player:

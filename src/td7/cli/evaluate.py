@@ -38,7 +38,15 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.add_argument(
         "--video",
         metavar="FILE",
-        help="record a video of the first episode, as .mp4 or .gif (extra `video`)",
+        help="record a video of the first episode, as .mp4, .gif or .webp (extra `video`)",
+    )
+    parser.add_argument(
+        "--video-seconds",
+        metavar="S",
+        help="length of the video at most (default: the whole episode)",
+    )
+    parser.add_argument(
+        "--video-width", metavar="PIXELS", help="width of its frames (default: as the task draws)"
     )
     add_json(parser)
     add_trust(parser)
@@ -58,6 +66,8 @@ def run(options: Namespace) -> int:
         env_kwargs=options.env_kwargs,
         fresh_seeds=options.fresh_seeds,
         video=options.video,
+        video_seconds=options.video_seconds,
+        video_width=options.video_width,
         say=say,
         trust=options.trust,
     )

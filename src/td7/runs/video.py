@@ -1,24 +1,61 @@
 """Film a policy's evaluation episode as a video file."""
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from td7.errors import ControlFlow, InputError, RunError, needs_extra, one_line
+from td7.configs import parse_number
+from td7.errors import ControlFlow, InputError, Option, RunError, needs_extra, one_line
 from td7.rollouts.evaluation import Evaluator
 from td7.rollouts.registration import make
 from td7.runs.policies import Policy
 from td7.seeding import Stream
 
-FORMATS = (".mp4", ".gif")
+FORMATS = (".mp4", ".gif", ".webp")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a video shows of an episode: its first seconds, in frames of a width in pixels."""
+
+    seconds: float | None = None  # None: the whole episode
+    width: int | None = None  # None: as the task draws; the height follows
+
+    @classmethod
+    def of(cls, seconds: float | None, width: int | None) -> "Cut":
+        """Return the cut; raise an InputError for sizes that no video has."""
+        if seconds is not None:
+            seconds = parse_number(Option("video_seconds"), seconds, float, above=0)
+        if width is not None:
+            width = parse_number(Option("video_width"), width, int, at_least=16, at_most=4096)
+        return cls(seconds, width)
+
+    def frames(self, fps: float) -> float:
+        """The number of frames that it has at most."""
+        return math.inf if self.seconds is None else max(1, round(self.seconds * fps))
+
+    def resized(self, frame: "Frame") -> "Frame":
+        if self.width is None:
+            return frame
+        from PIL import Image
+
+        height = max(1, round(frame.shape[0] * self.width / frame.shape[1]))
+        return np.asarray(Image.fromarray(frame).resize((self.width, height)))
+
+
+WHOLE = Cut()
 
 
 def record(
@@ -27,12 +64,13 @@ def record(
     *,
     seed: int,
     step: int,
+    cut: Cut = WHOLE,
     resets: Stream = Stream.EVALUATION_RESET,
     say: Callable[[str], None] | None = None,
 ) -> None:
-    """Film evaluation episode 0 of (seed, step) into `file`, an .mp4 or a .gif."""
+    """Film evaluation episode 0 of (seed, step) into `file`, in one of the FORMATS."""
     if file.suffix not in FORMATS:
-        raise InputError(f"a video file ends in {' or '.join(FORMATS)}, given {file.name!r}")
+        raise InputError(f"a video file ends in {', '.join(FORMATS)}, given {file.name!r}")
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder")
     if file.is_dir():
@@ -52,16 +90,38 @@ def record(
         policy.check_fits(environment.spec)
         if say is not None:
             say(f"filming 1 episode of {task.id} …")
+        follow_body(environment.env)
         fps = environment.env.metadata.get("render_fps") or 30
-        with {".mp4": _mp4, ".gif": _gif}[file.suffix](temporary, fps) as write:
+        frames, most = count(), cut.frames(fps)
+        with (_mp4 if file.suffix == ".mp4" else _images)(temporary, fps) as write:
+
+            def film() -> None:
+                if next(frames) < most:
+                    write(cut.resized(environment.render()))
+
             evaluator.play(
                 policy.actor,
                 seed=seed,
                 step=step,
                 episodes=1,
                 resets=resets,
-                on_frame=lambda: write(environment.render()),
+                on_frame=film,
             )
+
+
+def follow_body(env: gymnasium.Env[Any, Any]) -> None:
+    """Film with MuJoCo's camera "track", if the model has one and the task names no camera.
+
+    Gymnasium would take a camera that stays where it is, and Ant leaves its view within seconds.
+    """
+    task = env.unwrapped
+    renderer, model = getattr(task, "mujoco_renderer", None), getattr(task, "model", None)
+    if renderer is None or model is None:
+        return
+    if getattr(task, "camera_id", None) is None and getattr(task, "camera_name", None) is None:
+        import mujoco
+
+        renderer.camera_id = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
 
 
 Frame = NDArray[np.uint8]
@@ -94,8 +154,8 @@ def _mp4(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
 
 
 @contextmanager
-def _gif(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
-    """Collect the frames and write them at the end."""
+def _images(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
+    """Collect the frames and write them as one moving picture at the end."""
     # Pillow, because imageio writes the file even after an error, for minutes, and again when it is
     # freed.
     from PIL import Image
@@ -103,7 +163,7 @@ def _gif(file: Path, fps: float) -> Iterator[Callable[[Frame], None]]:
     images: list[Image.Image] = []
     yield lambda frame: images.append(Image.fromarray(frame))
     first, *others = images
-    milliseconds = 1000 / fps  # per frame
+    milliseconds = round(1000 / fps)  # per frame
     first.save(file, save_all=True, append_images=others, duration=milliseconds, loop=0)
 
 
