@@ -190,7 +190,11 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "--version") == f"td7 {td7.__version__}\n"
+    first, second = printed(capsys, "--version").splitlines()
+    assert first == f"td7 {td7.__version__}"
+    assert re.fullmatch(
+        r"source \w{12}, python [\d.]+, torch \S+, numpy \S+, gymnasium \S+, mujoco \S+", second
+    )
 
 
 def test_list_names_algorithms_hyperparameters_and_tasks(

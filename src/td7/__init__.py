@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from td7.runs.policies import Policy
     from td7.studies.run import study
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "InputError",

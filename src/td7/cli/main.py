@@ -5,14 +5,14 @@ import re
 import signal
 import sys
 import threading
-from argparse import Namespace
+from argparse import Action, Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from td7 import __version__
 from td7.cli import (
@@ -170,7 +170,12 @@ def build_parser(
         "evaluate and report.",
         epilog="`td7 COMMAND --help` lists every option of a command, with defaults and units.",
     )
-    parser.add_argument("--version", action="version", version=f"td7 {__version__}")
+    parser.add_argument(
+        "--version",
+        action=_ShowVersions,
+        nargs=0,
+        help="show the versions of td7, Python, PyTorch, NumPy, Gymnasium and MuJoCo",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for name, command in COMMANDS.items():
         description = f"{command.HELP[0].upper()}{command.HELP[1:]}."
@@ -179,6 +184,18 @@ def build_parser(
         if name in (*words[:1], *with_options_of):
             command.add_options(own, words[1:])
     return parser, commands.choices
+
+
+class _ShowVersions(Action):
+    """Prints what a report of a bug should name, and ends the process."""
+
+    def __call__(self, parser: Any, namespace: Namespace, *_: Any) -> None:
+        from td7.runs.record import versions  # late, as it takes time
+
+        del namespace
+        others = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "td7")
+        print(f"td7 {__version__}\n{others}")
+        parser.exit()
 
 
 def whole_parser() -> Parser:
