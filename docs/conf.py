@@ -20,6 +20,7 @@ extensions = [
     "program",
     "repository",
     "signatures",
+    "typography",
 ]
 exclude_patterns = ["_build", "_extensions", "**/examples/**"]
 smartquotes = False  # -- stands before options
@@ -53,3 +54,4 @@ nb_execution_mode = "off"  # a test executes the notebook
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+maximum_signature_line_length = 70  # longer ones have a line per parameter

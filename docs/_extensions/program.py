@@ -16,7 +16,7 @@ from td7 import option_types
 from td7.algorithms import ALGORITHMS
 from td7.cli.list import DETAILS, LISTINGS
 from td7.cli.main import build_parser
-from td7.cli.parser import Parser
+from td7.cli.parser import Parser, with_default
 from td7.cli.train import hyperparameters
 from td7.option_values import to_word
 from td7.options import StudyOptions, TrainOptions, in_python
@@ -63,10 +63,12 @@ class Hyperparameters(Generated):
                     defaults += [nodes.Text(")")]
                 meaning = [paragraph(doc)]
                 if field in comments:
-                    meaning.append(paragraph(comments[field], "source"))
+                    comment = comments[field]
+                    label = "" if comment.startswith("Differs from") else "Source: "
+                    meaning.append(paragraph(label + comment, "source"))
                 rows.append([literal(field), defaults, meaning])
             sections.append((group, rows))
-        yield table(("name", "default", "meaning"), sections, widths=(3, 2, 6))
+        yield table(("name", "default", "meaning"), sections, widths=(4, 2, 6))
 
 
 class Command(Generated):
@@ -101,11 +103,15 @@ class Options(Generated):
         groups: dict[str, list[Any]] = {}
         for field in fields:
             kind = keywords.__annotations__[field.name]
-            head = [literal(field.name), nodes.Text(": "), literal(type_name(kind))]
-            if "default" not in (doc := in_python(field.metadata["doc"])):
-                doc += f" (default: `{field.default!r}`)"
+            head = [
+                nodes.paragraph("", "", literal(field.name)),
+                paragraph(type_name(kind), "source"),
+            ]
+            doc = in_python(field.metadata["doc"])
+            if "default" not in doc and field.default not in ("", ()):
+                doc = with_default(doc, to_word(field.default))
             groups.setdefault(field.metadata["group"], []).append([head, [paragraph(doc)]])
-        yield table(("option", "meaning"), list(groups.items()), widths=(4, 7))
+        yield table(("option", "meaning"), list(groups.items()), widths=(3, 5))
 
 
 class Study(Generated):
@@ -135,7 +141,7 @@ class Study(Generated):
                 change += [nodes.Text(": "), *separated(changes)]
             cells = [literal(row["label"]), literal(row["algorithm"]), [change]]
             groups.setdefault(row["group"], []).append(cells)
-        yield table(("row", "algorithm", "what it changes"), list(groups.items()), widths=(3, 2, 6))
+        yield table(("row", "algorithm", "what it changes"), list(groups.items()), widths=(4, 2, 6))
 
 
 # -- the program ---------------------------------------------------------------------------------

@@ -14,11 +14,17 @@ from td7.algorithms import Learner
 from td7.errors import RunError, Stopped
 from td7.runs.policies import Policy
 
-# Their options follow on the page as a table, from the directive `options`.
+# What is shown in place of the whole; options follow on the page, from the directive `options`.
 SIGNATURES = {
+    "td7.Policy.predict": "(observation, state=None, episode_start=None, deterministic=True)",
     "td7.train": "(algorithm='td7', *, listener=None, **options)",
     "td7.study": "(name, **options)",
 }
+# Types of annotations that are described elsewhere, or nowhere.
+PLAIN = (
+    *("Figure", "gymnasium.core.Env", "td7.algorithms.learner.Method"),
+    *("td7.types.RowLayout", "td7.types.Transitions"),
+)
 MADE_BY_TD7 = (Learner, Policy, RunError, Stopped)  # readers of the site do not construct them
 
 
@@ -34,7 +40,7 @@ def process_docstring(
     app: Sphinx, kind: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
     """Markdown's `code` becomes that of reStructuredText."""
-    if name in SIGNATURES:
+    if name in SIGNATURES and "Options:" in lines:
         del lines[lines.index("Options:") :]
     lines[:] = [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
 
@@ -46,7 +52,7 @@ def resolve(
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"]
-    if target.partition(".")[0] in sys.stdlib_module_names:
+    if target.partition(".")[0] in sys.stdlib_module_names or target in PLAIN:
         return shown
     domain = env.domains.python_domain
     assert isinstance(domain, PythonDomain)

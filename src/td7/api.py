@@ -42,7 +42,12 @@ if TYPE_CHECKING:  # these take seconds to load
 
 
 class Run:
-    """A run folder; its tables are read with pandas."""
+    """A run folder that is opened for reading, while it trains or later.
+
+    `path` is the folder and `config` its config.json, as a dictionary. Every function of td7 that
+    takes the path of a run also takes a `Run`. A notebook shows the run's task, algorithm, result
+    and learning curve.
+    """
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
@@ -50,12 +55,15 @@ class Run:
         self.config = self._record.data
 
     def __fspath__(self) -> str:
-        """Whatever takes a run's path also takes the run."""
+        """The path, for functions that take one, such as `open` and `os.listdir`."""
         return str(self.path)
 
     @property
     def evaluations(self) -> pd.DataFrame:
-        """seed, step, episode, return, length: one row per evaluation episode."""
+        """The table evaluations.csv: seed, step, episode, return and length.
+
+        It has one row per evaluation episode. Runs on a dataset also have its D4RL score.
+        """
         return self._read("evaluations.csv")
 
     def final(self) -> "pd.Series[float]":
@@ -65,12 +73,15 @@ class Run:
 
     @property
     def episodes(self) -> pd.DataFrame:
-        """seed, step, episode, return, length: one row per training episode."""
+        """The table episodes.csv: seed, step, episode, return and length.
+
+        It has one row per training episode.
+        """
         return self._read("episodes.csv")
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """seed, step, update, and one column per metric."""
+        """The table metrics.csv: seed, step, update, and one column per metric."""
         return self._read("metrics.csv")
 
     def summary(self) -> pd.DataFrame:
@@ -95,7 +106,7 @@ class Run:
         return figure
 
     def policy(self, seed: int | None = None) -> policies.Policy:
-        """The trained policy of a seed, which only runs of several seeds need: see `td7.load`."""
+        """The trained policy of a seed; a run of one seed needs no `seed`. See `td7.load`."""
         return load(self.path, seed)
 
     def _read(self, name: str) -> pd.DataFrame:
@@ -188,7 +199,12 @@ def _drawn(path: Path) -> Run:
 
 
 def load(path: AnyPath, seed: int | None = None) -> policies.Policy:
-    """The trained policy of a run folder; `policy.predict(observation)` returns (action, None)."""
+    """Load the trained policy of a seed; a run of one seed needs no `seed`.
+
+    `path` is a run folder, one of its kept policies RUN/policies/STEP, or a folder that
+    `td7.export` wrote. The policy acts without PyTorch. Of a run with checkpoints, such as TD7's,
+    it is the checkpoint.
+    """
     return policies.load(path, seed)
 
 
@@ -206,8 +222,9 @@ def evaluate(
     say: Callable[[str], None] | None = None,
     trust: bool = False,
 ) -> pd.DataFrame:
-    """Evaluate the policies of a run, or of one seed: seed, episode, return and length per row.
+    """Play the policies of a run, or of one seed, and return a table of their episodes.
 
+    Its columns are seed, episode, return and length.
     Policies that learned from a dataset also get D4RL's score on tasks that have one. Episode i is
     the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
     that step. For robustness checks, `env_kwargs` replaces keyword arguments of the task, and

@@ -17,7 +17,11 @@ from td7.aliases import known_as
 
 
 class InputError(ValueError):
-    """A mistake in the user's input; the message is one line, the exit status 2."""
+    """A mistake in the input, such as an option, a file or a task.
+
+    The message is one line that names what was given, what is allowed and, if there is one, the
+    nearest match. The commands end with exit status 2.
+    """
 
 
 class MissingModule(InputError):  # noqa: N818  # its base class is named an error
@@ -38,8 +42,9 @@ class UnknownTask(InputError):  # noqa: N818  # its base class is named an error
 
 
 class RunError(RuntimeError):
-    """A fault while running; the message names the seed, the place and the fault; exit status 1.
+    """A fault while running, such as an environment that raised. The commands exit with status 1.
 
+    The message names the seed, the place and the fault.
     `details` holds what does not fit on one line: the traceback of an environment that raised.
     """
 
@@ -53,7 +58,7 @@ class EnvironmentFault(RunError):  # noqa: N818  # its base class is named an er
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal stopped a run or a study; its progress is saved in `path`.
+    """A signal, such as that of Ctrl-C, stopped a run or a study; its progress is saved in `path`.
 
     Like KeyboardInterrupt it is not an `Exception`, so `except Exception` does not catch it.
     """

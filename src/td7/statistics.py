@@ -20,6 +20,8 @@ RESAMPLES = 2000  # of a bootstrap
 
 
 class Interval(NamedTuple):
+    """The ends of an interval, such as a 95% confidence interval."""
+
     low: float
     high: float
 

@@ -7,8 +7,8 @@ Glossary:
     alpha       the temperature of the policy's entropy
     u           an action before tanh
 
-Sources of values, in full in docs/reproduction/offline-sources.md: the paper's command, files of the authors'
-program, and of rlkit, on which it is built.
+Sources of values, in full in docs/reproduction/offline-sources.md: the paper's command, files of
+the authors' program, and of rlkit, on which it is built.
 """
 
 import math

@@ -6,8 +6,8 @@ Glossary:
     y           the value target of the critics [S, B, 1]
     weight      the weight of cloning an action [S, B, 1]
 
-Sources of values, in full in docs/reproduction/offline-sources.md: files of the authors' programs, IQL's with
-the paper's command and X-QL's, which is built on it.
+Sources of values, in full in docs/reproduction/offline-sources.md: files of the authors' programs,
+IQL's with the paper's command and X-QL's, which is built on it.
 """
 
 from abc import abstractmethod

@@ -4,7 +4,8 @@ Glossary:
     q, v        as in IQL: the target critics' value of the data's action, and V(s)
     beta        the temperature of the Gumbel regression, which makes v a soft maximum of q
 
-Sources of values, in full in docs/reproduction/offline-sources.md: the paper's command, files of X-QL's program.
+Sources of values, in full in docs/reproduction/offline-sources.md: the paper's command, files of
+X-QL's program.
 """
 
 from dataclasses import dataclass

@@ -28,7 +28,10 @@ from td7.reports.result import plain
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report in a folder, whose page is report.html."""
+    """A report in a folder: its `page`, all `files`, a `summary` of the runs, and `notes`.
+
+    The notes name what is missing, incomplete, failed or left out.
+    """
 
     page: Path
     files: tuple[Path, ...]  # all that were written; `page` is the first

@@ -38,7 +38,11 @@ LARGEST_SIZE = 10_000_000  # of a layer or of an observation, far beyond any in 
 
 
 class Policy:
-    """The trained policy of one seed, with the `predict` of Stable-Baselines3."""
+    """The trained policy of one seed, with the `predict` of Stable-Baselines3.
+
+    `spec` describes its task: shapes of states and actions, bounds of actions, the time limit.
+    `steps` is the number of steps that it was trained for, if it is known.
+    """
 
     def __init__(
         self, spec: TaskSpec, network: Network, flat: AnyFloat, exploration: Exploration

@@ -153,7 +153,7 @@ def seconds_left(remaining: Mapping[PlannedRun, float], rates: Mapping[str, floa
 
 @dataclass
 class StudyStatus:
-    """How far a study is."""
+    """How far a study is: its `runs`, those that are `done` or `running`, errors of `failed`."""
 
     runs: Sequence[PlannedRun]
     done: list[PlannedRun]
