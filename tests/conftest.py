@@ -72,6 +72,18 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def example_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a page of the documentation has in runs/ if it trains nothing itself."""
+    import td7
+    from doc_blocks import small_sizes
+
+    path = tmp_path_factory.mktemp("example") / "run"
+    with small_sizes():
+        td7.train(env="InvertedPendulum-v5", seeds=range(2), keep_policies=5_000, out=str(path))
+    return path
+
+
 @pytest.fixture
 def run_copy(tmp_path: Path, finished_run: Path) -> Path:
     """A copy of the finished run, which a test may change."""

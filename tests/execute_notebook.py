@@ -1,4 +1,4 @@
-"""Executes docs/get-started/notebook.ipynb: `make notebook` keeps its new outputs, a test looks at them."""
+"""Executes the notebook: `make notebook` keeps its new outputs, a test looks at them."""
 
 import re
 from pathlib import Path

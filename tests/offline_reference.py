@@ -1,9 +1,9 @@
 """The offline agents' updates in plain single-seed PyTorch, float64, to compare the package with.
 
-Written from the papers' equations and the values in `docs/reproduction/offline-sources.md`; it shares no code
-with the package. Randomness enters `update` as data, gradients are autograd's, every optimiser is
-`torch.optim.Adam` with PyTorch's betas and epsilon. A network is a dictionary of named tensors
-(see `Weights`), cloned when an agent is made; `networks()` gives clones of them all.
+Written from the papers' equations and the values in `docs/reproduction/offline-sources.md`; it
+shares no code with the package. Randomness enters `update` as data, gradients are autograd's, every
+optimiser is `torch.optim.Adam` with PyTorch's betas and epsilon. A network is a dictionary of named
+tensors (see `Weights`), cloned when an agent is made; `networks()` gives clones of them all.
 
 Glossary (network, time, symbol):
     s, a, r     state, action, reward; next_ marks the following time step

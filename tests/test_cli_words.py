@@ -1,8 +1,6 @@
 """Words as people type them: lists, short numbers, any case, and names from other programs."""
 
 import dataclasses
-import re
-import shlex
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -236,13 +234,3 @@ def test_train_imports_a_module_that_registers_its_task(working_folder: Path) ->
     options = ["--steps", "5", "--quiet", "--out", "run"]
     assert main(["train", "--env", "TrainCart-v0", "--import", "cart_of_train", *options]) == 0
     assert td7.Run("run").config["task"]["id"] == "TrainCart-v0"
-
-
-def test_commands_of_the_page_parse() -> None:
-    """Every `td7 …` line of docs/reference/command-line.md gets past the parser."""
-    page = (Path(__file__).parents[1] / "docs" / "reference" / "command-line.md").read_text()
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    commands = [shlex.split(line, comments=True)[1:] for line in "".join(blocks).splitlines()]
-    assert len(commands) >= 3
-    for command in commands:
-        build_parser(command)[0].parse_args(command)

@@ -441,7 +441,7 @@ def test_numbers_have_at_least_three_digits(
     assert f"│ {mean} │" in run(capsys, td3, sac)[0]
 
 
-# -- docs/guides/comparing.md ---------------------------------------------------------------------------
+# -- docs/guides/comparing.md --------------------------------------------------------------------
 
 
 def test_the_examples_of_the_page_are_what_td7_prints(

@@ -1,4 +1,4 @@
-"""docs/get-started/notebook.ipynb runs, and its outputs in the repository are those of a whole execution."""
+"""The notebook runs, and its outputs in the repository are those of a whole execution."""
 
 from pathlib import Path
 

@@ -495,7 +495,7 @@ def test_a_time_limit_is_no_end_for_either(ends_at: int) -> None:
     assert (not_terminated == 0).any() == bool(ends_at)
 
 
-# -- what docs/reproduction/peers.md says ---------------------------------------------------------------------
+# -- what docs/reproduction/peers.md says --------------------------------------------------------
 
 
 def defaults(name: str) -> dict[str, tuple[Any, Any]]:

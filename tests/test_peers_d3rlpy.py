@@ -72,7 +72,7 @@ def test_benchs_updates_are_d3rlpys_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert seen == [(256, step) for step in range(6)]
 
 
-# -- what docs/reproduction/peers.md says ---------------------------------------------------------------------
+# -- what docs/reproduction/peers.md says --------------------------------------------------------
 
 
 def defaults(name: str) -> dict[str, tuple[Any, Any]]:

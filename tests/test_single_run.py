@@ -1,7 +1,6 @@
 """A run in Python: its summary, its figure, its policy, and what a notebook shows of it."""
 
 import html
-import re
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 
 import td7
 import toys
+from doc_blocks import blocks, run_page
 from fake_runs import INTERVAL, pair, write_run
 from folders import SMALL
 from td7.cli.main import main
@@ -21,7 +21,6 @@ from td7.studies.plan import StudyStatus
 from td7.studies.progress import StudyProgress
 from td7.training.progress import NotebookProgress, make_progress
 from test_progress import status
-from test_structure import ROOT
 
 assert toys  # registers the tasks
 PNG = b"\x89PNG"
@@ -244,17 +243,12 @@ def test_pandas_shows_a_summary_in_a_notebook(tmp_path: Path) -> None:
 
 
 def test_python_of_the_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, example_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With fewer steps; the second program is there for its error."""
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "reference" / "python.md").read_text()
-    code, wrong = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    small = "steps=60, evaluate_every=30, evaluation_episodes=1, quiet=True, random_steps=40, "
-    code, changes = re.subn(r"steps=5_000, random_steps=1_000", f"{small}hidden_dim=8", code)
-    assert changes == 1
-    exec(compile(code, "python.md", "exec"), {})
+    """docs/reference/python.md: what it draws and writes; the second program is a mistake."""
+    run_page("docs/reference/python.md", tmp_path, example_run)
     assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
     assert capsys.readouterr().out.endswith("report/report.html\n")
+    (wrong,) = (b.code for b in blocks("docs/reference/python.md") if b.not_run is not None)
     with pytest.raises(td7.InputError, match="unknown option 'step'; did you mean 'steps'"):
         exec(wrong, {"td7": td7})

@@ -21,7 +21,6 @@ from doc_blocks import (
     links,
     pages,
     run_page,
-    small_sizes,
 )
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import COMMANDS, build_parser, main, whole_parser
@@ -122,15 +121,6 @@ def test_a_page_has_every_hyperparameter(name: str, site: Path) -> None:
 
 
 # -- its code ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def example_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a page has in runs/ if it trains nothing itself."""
-    path = tmp_path_factory.mktemp("example") / "run"
-    with small_sizes():
-        td7.train(env="InvertedPendulum-v5", seeds=range(2), keep_policies=5_000, out=str(path))
-    return path
 
 
 def test_every_block_has_a_known_language() -> None:

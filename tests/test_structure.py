@@ -1,9 +1,8 @@
-"""Docs and code agree, the README runs, every ignore and every value has its reason."""
+"""Docs and code agree, every ignore and every value has its reason; test_site runs the docs."""
 
 import importlib
 import json
 import re
-import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import pandas as pd
 import pytest
 
 import td7
-from td7.cli.main import build_parser, main
-from td7.datasets.download import DATASETS
 from td7.reports.paper import printed
 from td7.statistics import Sample, welch
 
@@ -108,53 +105,12 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands, but for sizes: tiny networks and few steps, so that it takes seconds."""
-    monkeypatch.chdir(tmp_path)
-    (code,) = _blocks("python")
-    small = 'steps=200, evaluation_episodes=1, evaluate_every=100, set={"hidden_dim": 8, '
-    code, changes = re.subn(r"steps=5_000, set=\{", small, code)
-    code, more = re.subn(r'"random_steps": 1_000', '"random_steps": 150', code)
-    assert changes == more == 1
-    exec(compile(code, "README.md", "exec"), {})
-
-
 def test_the_readme_begins_with_what_matters() -> None:
     """What it is, results beside the paper's, how to begin, the tree: on one screen."""
     first, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
     assert len(first.splitlines()) <= 40
     for part in ("paper", "```sh", "```python", "checkpointed, lockstep, offline"):
         assert part in first
-
-
-def test_commands_of_the_readme_parse(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every `td7 …` line of the README gets past the parser: only the folder is missing."""
-    commands = [
-        shlex.split(line, comments=True)
-        for block in _blocks("sh")
-        for line in block.splitlines()
-        if line.startswith("td7 ")
-    ]
-    assert len(commands) == 18
-    for _, name, *words in commands:
-        if name == "train":
-            parser, _ = build_parser([name, *words])
-            parser.parse_args([name, *words])  # main would train
-            continue
-        if name == "study":
-            assert main([name, *words, "--dry-run"]) == 0
-            capsys.readouterr()
-            continue
-        if words[0] == "fetch":
-            assert words[1] in DATASETS  # it would ask the network
-            continue
-        if name == "list":
-            assert main([name, *words]) == 0
-            capsys.readouterr()
-            continue
-        assert main([name, *words]) == 2
-        said = capsys.readouterr().err
-        assert "does not exist" in said or "is neither a file nor a local Minari dataset" in said
 
 
 def test_make_targets_of_the_readme_exist() -> None:
