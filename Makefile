@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help setup demo test test-slow test-faults test-browser check option-types notebook docs format bench clean
 
@@ -10,17 +11,33 @@ help:  ## what there is
 
 setup: .venv/installed  ## create .venv with everything pinned in constraints.txt
 
-.venv/installed: pyproject.toml constraints.txt
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "td7 needs Python 3.11 or newer; say which with make PYTHON=...")'
-	@echo "installing into .venv (a few minutes the first time) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+
+.venv/installed: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing everything into .venv (a few minutes the first time) ..."
+	@$(INSTALL) -e '.[dev]'
 	@touch $@
 
-demo: setup  ## train TD7 on InvertedPendulum-v5, two seeds, a few minutes
-	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 10000 \
-	    --set random_steps=1000 hidden_dim=64 embedding_dim=64 batch_size=128 target_every=25 \
-	    --evaluate-every 500 --out $(DEMO)
+# What the demo needs, which is a part of the above. Python compiles the modules that it imports.
+.venv/installed-demo: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing td7 and what it needs into .venv (about a minute the first time) ..."
+	@$(INSTALL) --no-compile -e '.[video]'
+	@touch $@
+
+demo: $(or $(wildcard .venv/installed),.venv/installed-demo)  ## train TD7 on a small task, show a learning curve and a video; about two minutes
+	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 5000 \
+	    --set random_steps=500 learning_rate=1e-3 hidden_dim=64 embedding_dim=64 batch_size=128 target_every=25 \
+	    --evaluate-every 250 --evaluation-episodes 5 --out $(DEMO)
+	@if problem=$$($(BIN)/td7 evaluate $(DEMO) --seed 0 --episodes 1 --video $(DEMO)/video.mp4 --video-seconds 10 2>&1); \
+	    then echo "video           $(DEMO)/video.mp4"; \
+	    else echo "no video        $$(echo "$$problem" | tail -n 1)"; fi
+	@echo
+	@echo "Try next:"
+	@echo "  $(BIN)/td7 evaluate $(DEMO) --fresh-seeds    # new episodes, not those of training"
+	@echo "  $(BIN)/td7 report $(DEMO) --out report    # tables and figures on one page: report/report.html"
+	@echo "  $(BIN)/td7 train td7 --env HalfCheetah-v4 --seeds 0-1 --steps 300_000    # a task of the paper"
 
 test: check  ## format check, lint, strict types and the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
