@@ -1,17 +1,13 @@
 """Docs and code agree, every ignore and every value has its reason; test_site runs the docs."""
 
 import importlib
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import td7
-from td7.reports.paper import printed
-from td7.statistics import Sample, welch
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "td7"
@@ -120,41 +116,3 @@ def test_make_targets_of_the_readme_exist() -> None:
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
     assert "make test" in (ROOT / ".ci" / "run").read_text()
-
-
-@pytest.mark.parametrize("page", ["README.md", "results/online/README.md"])
-def test_results_in_the_texts_are_those_of_the_files(page: str) -> None:
-    """Every finished run's mean and interval, as they stand in its evaluations."""
-    text = (ROOT / page).read_text()
-    runs = sorted((ROOT / "results" / "online").glob("*/evaluations.csv"))
-    assert runs
-    for file in runs:
-        evaluations = pd.read_csv(file)
-        last = evaluations[evaluations["step"] == evaluations["step"].max()]
-        assert str(Sample.of(last.groupby("seed")["return"].mean())) in text, file.parent.name
-
-
-def test_further_seeds_in_the_texts_are_those_of_the_files() -> None:
-    online = ROOT / "results" / "online"
-    text = (online / "README.md").read_text()
-    files = sorted((online / "further-seeds").glob("*.csv"))
-    assert len(files) == 3
-    for file in files:
-        runs = [pd.read_csv(path) for path in (online / file.stem / "evaluations.csv", file)]
-        means = [run[run["step"] == 300_000].groupby("seed")["return"].mean() for run in runs]
-        samples = [Sample.of(seeds) for seeds in (*means, pd.concat(means))]
-        task = file.stem.removeprefix("td7-")
-        paper = printed("online", 300_000)["TD7", task]
-        cells = [task, *map(str, samples), str(paper), f"{welch(samples[-1], paper):.2f}"]
-        assert f"| {' | '.join(cells)} |" in text
-
-
-def test_speeds_in_the_texts_are_those_of_the_files() -> None:
-    text = (ROOT / "results" / "bench" / "README.md").read_text()
-    for file in (ROOT / "results" / "bench").glob("*.json"):
-        measured = json.loads(file.read_text())
-        for result in measured["results"]:
-            assert f"| {result['seed_updates_per_second']:,.0f} |" in text, file.name
-        for run in measured.get("end_to_end", []):
-            for told in ("steady", "seed_steps_per_second"):
-                assert f"{run[told]:,.0f} seed-steps/s" in text, file.name
