@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from doc_blocks import (
 )
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import COMMANDS, build_parser, main, whole_parser
+from td7.cli.train import hyperparameters
 from td7.datasets.download import DATASETS
 from td7.options import TrainOptions
 from td7.training.resolve import train_options
@@ -116,8 +118,9 @@ def test_a_page_has_every_hyperparameter(name: str, site: Path) -> None:
     page = site / "algorithms" / f"{name.replace('+', '-')}.html"
     text = page.read_text(encoding="utf-8")
     (table,) = re.findall(r'<table class="generated.*?</table>', text, re.DOTALL)
-    named = set(re.findall(r'<tr class="[^"]*"><td><p><code[^>]*><span class="pre">(\w+)<', table))
-    assert named, name
+    first = r'<tr class="row-\w+"><td><p><code[^>]*><span class="pre">(\w+)</span>'
+    fields = [field for group in hyperparameters(name).values() for field, *_ in group]
+    assert re.findall(first, table) == fields
 
 
 # -- its code ------------------------------------------------------------------------------------
@@ -177,8 +180,8 @@ def test_commands_parse(
         fields = TrainOptions.__dataclass_fields__
         train_options({field: options[field] for field in fields})  # main would train
     elif name == "study":
-        extra = [] if "--dry-run" in words else ["--dry-run"]
-        assert main([*words, *extra]) == 0
+        here = ["cpu" if before == "--device" else word for before, word in pairwise(("", *words))]
+        assert main([*here, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
     elif name == "bench":
         build_parser(words)[0].parse_args(words)  # main would measure
     elif words[:2] == ["dataset", "fetch"]:

@@ -35,7 +35,8 @@ class RepositoryLinks(SphinxTransform):
             return None
         if is_page:  # MyST has removed the suffix of a page that is not the site's
             target += ".md"
-        here = docs / Path(link["refdoc"]).parent
+        # A file that a page includes has links that are relative to it.
+        here = Path(link.source or docs / link["refdoc"]).parent
         path = Path(os.path.normpath(here / target.partition("#")[0]))
         is_outside = not path.is_relative_to(docs) and path.is_relative_to(docs.parent)
         if path.is_dir() or (path.is_file() and is_outside):
