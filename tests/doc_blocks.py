@@ -34,7 +34,7 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)\s*?$", re.M | re.S
 )
-NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*$", re.DOTALL)
+NOT_RUN = re.compile(r"<!-- not run: ((?:(?!-->).)+?) -->\s*$", re.DOTALL)
 
 STEPS = 100
 SMALL = {  # hyperparameters are at most these

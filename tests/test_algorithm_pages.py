@@ -178,8 +178,8 @@ def test_the_index_lists_the_agents() -> None:
 
 def test_costs_are_those_that_were_measured() -> None:
     updates: dict[str, float] = {}
-    for file in ("two-cores", "two-cores-agents", "two-cores-offline"):
-        measured = json.loads((RESULTS / "bench" / f"{file}.json").read_text())["results"]
+    for name in ("two-cores", "two-cores-agents", "two-cores-offline"):
+        measured = json.loads((RESULTS / "bench" / f"{name}.json").read_text())["results"]
         for result in measured:
             if result["engine"] == "compiled":
                 updates.setdefault(result["algorithm"], result["seed_updates_per_second"])

@@ -1,11 +1,13 @@
-"""docs/extend/architecture.md: its recipes run, and what it names exists."""
+"""docs/extend: the recipes of its pages run, and what they name exists."""
 
 import importlib
+import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from fake_runs import write_run
 from folders import contents, differences
 from td7.algorithms import ALGORITHMS
 from td7.algorithms.learner import Turn
+from td7.algorithms.td7 import TD7
 from td7.cli.main import main
 from td7.engine.engine import Engine
 from td7.engine.replay import Replay
+from td7.errors import InputError
 from td7.networks.description import Layout
 from td7.networks.numpy_actor import Actor
 from td7.networks.stacked import apply, unflatten
@@ -34,9 +38,15 @@ from test_layers import LAYERS
 from test_structure import ROOT
 
 assert toys  # registers the tasks
-PAGE = (ROOT / "docs" / "extend" / "architecture.md").read_text()
-ABSOLUTE_TD7, SCRIPT, STUDY = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MODULE = (ROOT / "docs" / "extend" / "examples" / "ddpg.py").read_text()
+FOLDER = ROOT / "docs" / "extend"
+PAGE, ALGORITHM_PAGE, STUDY_PAGE = (
+    (FOLDER / name).read_text() for name in ("architecture.md", "algorithm.md", "study.md")
+)
+ABSOLUTE, TRAIN_ABSOLUTE, SCALED, TRAIN_SCALED, SCRIPT, CHECKS = re.findall(
+    r"```python\n(.*?)```", ALGORITHM_PAGE, re.DOTALL
+)
+STUDY, TRAIN_STUDY = re.findall(r"```python\n(.*?)```", STUDY_PAGE, re.DOTALL)
+MODULE = (FOLDER / "examples" / "ddpg.py").read_text()
 CPU = torch.device("cpu")
 SPEC = describe(Task("toys:Point-v0"))
 NETWORKS = ("critic", "actor", "target_critic", "target_actor")
@@ -131,11 +141,11 @@ def test_the_example_trains_and_resumes(
     """The page's script on a toy with two seeds: 300 steps and 60 more equal 360 at once."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(compile(script(checkpoints, 300, "run"), "architecture.md", "exec"), names)
+    exec(compile(script(checkpoints, 300, "run"), "algorithm.md", "exec"), names)
     assert names["run"].config["engine"] == "eager"
     assert names["run"].metrics["update"].max() >= 200
     td7.resume("run", steps=360, quiet=True)
-    exec(compile(script(checkpoints, 360, "longer"), "architecture.md", "exec"), {})
+    exec(compile(script(checkpoints, 360, "longer"), "algorithm.md", "exec"), {})
     assert differences(contents(Path("run")), contents(Path("longer"))) == []
     action, _ = td7.load("run", seed=1).predict([0.3, -0.2])
     assert action.shape == (2,)
@@ -148,7 +158,7 @@ def script(checkpoints: str, steps: int, out: str) -> str:
         f"steps={steps}, seeds=(0, 1), evaluate_every=100, metrics_every=20, quiet=True, "
         f'out="{out}"'
     )
-    code: str = SCRIPT
+    code: str = "import td7\n" + SCRIPT
     for pattern, words in (
         ("InvertedPendulum-v5", "toys:Point-v0"),
         ("steps=4_000", options),
@@ -213,11 +223,38 @@ def test_a_report_names_the_examples_changes_if_the_module_is_imported(
     assert result.label == "DDPG"
 
 
-def run_recipe(code: str, algorithms: set[str]) -> dict[str, Any]:
-    """Execute a recipe that registers these algorithms."""
-    names: dict[str, Any] = {}
-    exec(compile(code, "architecture.md", "exec"), names)
-    assert algorithms <= set(ALGORITHMS)
+@pytest.fixture
+def module_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """A block of a page that begins with `# NAME.py`, imported as the module of that name."""
+    names: list[str] = []
+    registries: tuple[dict[str, Any], ...] = (ALGORITHMS, STUDIES)
+    before = [dict(registry) for registry in registries]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def module_of(block: str) -> Any:
+        (name,) = re.findall(r"\A# (\w+)\.py$", block, re.MULTILINE)
+        names.append(name)
+        (tmp_path / f"{name}.py").write_text(block)
+        return importlib.import_module(name)
+
+    yield module_of
+    for name in names:
+        sys.modules.pop(name, None)
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+
+
+def run_block(code: str, **changes: str) -> dict[str, Any]:
+    """Execute a block with `name=` of its arguments followed by another value."""
+    for name, value in changes.items():
+        code, count = re.subn(
+            rf"\b{name}=(?:range\(\d+\)|[^,()]+)(?=[,)])", f"{name}={value}", code
+        )
+        assert count == 1, name
+    names: dict[str, Any] = {"td7": td7}
+    exec(compile(code, "docs/extend", "exec"), names)
     return names
 
 
@@ -232,31 +269,96 @@ RUN: dict[str, Any] = {
 
 
 def test_a_subclass_changes_one_loss_of_td7(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module_of: Callable[[str], Any], tmp_path: Path
 ) -> None:
     """|e| and e^2 have another first value, from the same weights and the same batch."""
-    monkeypatch.setitem(ALGORITHMS, "td7-l1", ALGORITHMS["td7"])  # removed after the test
-    run_recipe(ABSOLUTE_TD7, {"td7-l1"})
+    module_of(ABSOLUTE)
     first = {
         name: td7.train(name, out=str(tmp_path / name), **RUN).metrics.iloc[0]
         for name in ("td7", "td7-l1")
     }
     assert first["td7"]["critic_loss"] == first["td7-l1"]["critic_loss"]
     assert 0 < first["td7"]["encoder_loss"] != first["td7-l1"]["encoder_loss"] > 0
+    small = f"90, quiet=True, set={SMALL}"
+    run = run_block(TRAIN_ABSOLUTE, seeds="(0,)", steps=small)["run"]
+    assert run.config["algorithm"] == "td7-l1"
+
+
+def test_a_subclass_adds_a_hyperparameter(module_of: Callable[[str], Any], tmp_path: Path) -> None:
+    """A scale of 1 changes nothing; the page's scale shrinks the targets of the first updates."""
+    module_of(SCALED)
+    out = {name: str(tmp_path / name) for name in ("td7", "td7-scaled")}
+    plain, scaled = (td7.train(name, out=out[name], **RUN).metrics for name in out)
+    assert (plain == scaled).all(axis=None)
+    words = f"{{**{SMALL}, 'reward_scale': 0.1}}"
+    shrunk = run_block(TRAIN_SCALED.replace('{"reward_scale": 0.1}', words), steps="90, quiet=True")
+    assert shrunk["run"].config["hyperparameters"]["reward_scale"] == 0.1
+
+
+@pytest.mark.usefixtures("ddpg")
+def test_the_pages_checks_find_nothing_in_the_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = CHECKS
+    for size, smaller in (("2_000", "300"), ("1_000", "150"), ("500", "50")):
+        code = code.replace(size, smaller)
+    code = code.replace('"hidden_dim": 16', '"hidden_dim": 16, "batch_size": 16')
+    names = run_block(code.replace('"precision"', '"quiet": True, "precision"'))
+    assert len(names["alone"].evaluations) >= 7
+    assert names["alone"].config["hyperparameters"]["hidden_dim"] == 16
+
+
+def test_the_methods_that_the_page_names_exist() -> None:
+    signatures = re.findall(r"\| `(\w+)\(([^)]*)\)` \|", ALGORITHM_PAGE)
+    assert len(signatures) == 6
+    for method, parameters in signatures:
+        assert ["self", *parameters.split(", ")] == list(
+            inspect.signature(getattr(TD7, method)).parameters
+        ), method
 
 
 def test_a_study_is_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module_of: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The recipe's study is planned, and one of its rows trains and is reported by its label."""
-    study = run_recipe(STUDY, set())["DISCOUNT"]
-    monkeypatch.setitem(STUDIES, study.name, study)
+    """The page's study is planned, and its rows train and are reported by their labels."""
+    study = module_of(STUDY).DISCOUNT
     assert main(["study", "discount", "--dry-run", "--out", str(tmp_path / "study")]) == 0
     assert "0.97" in capsys.readouterr().out
-    run = td7.train(variant="discount/0.97", out=str(tmp_path / "run"), **RUN)
-    assert run.config["hyperparameters"]["discount"] == 0.97
-    (result,) = read_report([run.path]).results
+    small = f"90, quiet=True, evaluate_every=90, evaluation_episodes=1, set={SMALL}"
+    run_block(TRAIN_STUDY, seeds="(0,)", steps=small)
+    results = read_report([tmp_path / "studies"]).results
+    assert [(r.study, r.label) for r in results] == [("discount", label) for label in study.rows]
+    discounts = [r.record.hyperparameters["discount"] for r in results]
+    assert discounts == [0.99, 0.97]
+    assert "| 0.97 |" in (tmp_path / "report" / "report.md").read_text()
+    with pytest.raises(InputError, match=r"sets discount=0\.97 itself"):
+        td7.train(variant="discount/0.97", discount=0.9, **RUN)
+
+
+def test_commands_find_a_study_by_its_modules_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`td7 train --import` does, in a process of its own; `td7 study` and others do not."""
+    (tmp_path / "discount.py").write_text(STUDY)
+    ((command, row),) = re.findall(r"^td7 (train --import .*?) (--env .*)$", STUDY_PAGE, re.M)
+    small = ["--steps", "60", "--quiet", "--out", "run", "--set"]
+    small += [f"{name}={value}" for name, value in SMALL.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "td7", *shlex.split(f"{command} {row}"), *small],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (result,) = read_report([tmp_path / "run"]).results
     assert (result.study, result.label) == ("discount", "0.97")
+    assert any("discount has no row" in note for note in result.notes)
+    for words in (["study", "discount", "--dry-run"], ["list", "studies", "discount"]):
+        assert main(words) == 2
+        assert "unknown study 'discount'" in capsys.readouterr().err
 
 
 def test_the_page_is_a_map_of_the_tree() -> None:
