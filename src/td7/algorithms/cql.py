@@ -175,7 +175,8 @@ class CQL(Learner):
         layout = Layout.of(self.actor_network)
         self.actor = parameter_group(layout, 2, seeds, policy_rate, *placement, start=start)
         self.temperature = temperature(len(seeds), policy_rate, *placement)
-        # Differs from paper: copies, as everyone else's; the authors' program draws them apart.
+        # Differs from paper: target critics start as copies; the authors' program draws weights of
+        # their own for them.
         self.target_critic = self.critic.flat.clone()
 
     def state(self) -> dict[str, Tensor]:

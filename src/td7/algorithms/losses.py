@@ -19,7 +19,7 @@ def encoder_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
 
 def cosine_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
     """-cos(zsa, |zs'|x), the mean over the batch; the caller stops the gradient."""
-    # Differs from paper: the minus; as printed, the loss would make the two unlike.
+    # Differs from paper: the minus sign; as printed, the loss would push the two apart.
     return -per_member_mean(functional.cosine_similarity(zsa, next_zs, dim=-1))
 
 

@@ -60,7 +60,8 @@ class Engine:
         self.noise = Noise(learner, batch_size, seeds, like)
         self._stages = Stages(learner, replay, self.noise, len(seeds), like.device)
         if like.device.type == "cuda":
-            # Differs from paper: products on a GPU are TF32 unless `--precision float32` is given.
+            # Differs from paper: matrix products on a GPU are TF32 unless `--precision float32` is
+            # given.
             torch.set_float32_matmul_precision("high" if tf32 else "highest")
         compiler: Compiler | None = None
         if mode != "eager" and can_compile(like.device, warn):
