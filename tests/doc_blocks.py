@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +19,7 @@ import pytest
 
 from dataset_files import save
 from td7 import api
-from td7.algorithms import ALGORITHMS, algorithm
+from td7.algorithms import ALGORITHMS, Algorithm, algorithm
 from td7.option_values import parse_seeds
 from td7.options import StudyOptions, TrainOptions
 from td7.rollouts.registration import describe
@@ -114,7 +115,8 @@ def run_page(page: str, folder: Path, example_run: Path) -> dict[str, Any]:
         shutil.copytree(example_run, folder / named)
     for example in (ROOT / page).parent.glob("examples/*.py"):
         shutil.copy(example, folder)
-    with small_sizes(), _imports_from(folder):
+    with small_sizes(), _imports_from(folder), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* is out of date", DeprecationWarning)  # v4's tasks
         for block in code:
             if module := re.match(r"# (\w+)\.py\n", block.code):
                 (folder / f"{module[1]}.py").write_text(block.code)
@@ -163,8 +165,7 @@ def _train_options(original: Any, values: Mapping[str, Any]) -> TrainOptions:
     options: TrainOptions = original(values)
     if options.dataset:
         _make_dataset(Path(options.dataset), options.env)
-    name = variant(options.variant).algorithm if options.variant else options.algorithm or "td7"
-    settings = _small_settings(options, name)
+    settings = _small_settings(options)
     steps = min(options.steps, STEPS)
     every = min(options.evaluate_every, steps // 2)
     return dataclasses.replace(
@@ -184,8 +185,13 @@ def _train_options(original: Any, values: Mapping[str, Any]) -> TrainOptions:
     )
 
 
-def _small_settings(options: TrainOptions, name: str) -> dict[str, Any]:
-    fields = algorithm(name).config.__dataclass_fields__
+def algorithm_of(options: TrainOptions) -> Algorithm:
+    name = variant(options.variant).algorithm if options.variant else options.algorithm
+    return algorithm(name or "td7")
+
+
+def _small_settings(options: TrainOptions) -> dict[str, Any]:
+    fields = algorithm_of(options).config.__dataclass_fields__
     given = dict(settings_of(options.set))
     fixed = variant(options.variant).settings if options.variant else {}
     offline = {"random_steps"} if options.dataset else set()

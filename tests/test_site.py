@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import td7
 from doc_blocks import (
     DOCS,
     ROOT,
+    algorithm_of,
     anchors,
     blocks,
     code_of,
@@ -26,9 +28,10 @@ from doc_blocks import (
 from td7.algorithms import ALGORITHMS
 from td7.cli.main import COMMANDS, build_parser, main, whole_parser
 from td7.cli.train import hyperparameters
+from td7.configs import build_config
 from td7.datasets.download import DATASETS
 from td7.options import TrainOptions
-from td7.training.resolve import train_options
+from td7.training.resolve import run_config, settings_of, train_options
 
 # Other tests run the code of these pages, and check more of it.
 RUN_BY = {
@@ -183,9 +186,14 @@ def test_commands_parse(
     """Each gets past the parser and its own checks: only folders and files are missing."""
     name = words[0]
     if name == "train":
-        options = vars(build_parser(words)[0].parse_args(words))
-        fields = TrainOptions.__dataclass_fields__
-        train_options({field: options[field] for field in fields})  # main would train
+        parsed = vars(build_parser(words)[0].parse_args(words))
+        if parsed["algorithm"].startswith("my_"):  # module:name, which the reader has written
+            parsed["algorithm"] = "td7"
+        options = train_options({f: parsed[f] for f in TrainOptions.__dataclass_fields__})
+        if options.dataset:  # which need not be here
+            build_config(algorithm_of(options).config, settings_of(options.set))
+        else:
+            run_config(replace(options, device="cpu", engine="auto"))  # main would train
     elif name == "study":
         here = ["cpu" if before == "--device" else word for before, word in pairwise(("", *words))]
         assert main([*here, *([] if "--dry-run" in words else ["--dry-run"])]) == 0

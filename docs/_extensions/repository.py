@@ -52,7 +52,8 @@ class RepositoryLinks(SphinxTransform):
             return reference
         literal = nodes.literal(text=path.as_posix())
         text = link.astext().strip().rstrip("/")
-        if path.as_posix().endswith(text) or text.endswith(path.name):
+        is_path = "/" in text and text in path.as_posix()
+        if is_path or path.as_posix().endswith(text) or text.endswith(path.name):
             return literal
         shown = nodes.inline()
         shown += [*link.children, nodes.Text(" ("), literal, nodes.Text(")")]
