@@ -526,7 +526,7 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
         ]
         values[f"{group} layers"] = ("-".join(map(str, own)), "-".join(map(str, theirs)))
     if name != "td3":
-        values["temperature at first"] = (
+        values["initial temperature"] = (
             learner._alpha().item(),
             model.log_ent_coef.exp().item(),
         )

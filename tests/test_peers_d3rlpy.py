@@ -109,13 +109,13 @@ def defaults(name: str) -> dict[str, tuple[Any, Any]]:
         assert theirs["actor_optim_factory"].lr_scheduler_factory is None
         values["decay_updates"] = (config.decay_updates, None)
         output = modules.policy(torch.zeros(1, TASK.state_dim))
-        values["log std at first"] = (
+        values["initial log std"] = (
             log_std(learner, learner.actor.flat, 0)[0].item(),
             output.logstd[0, 0].item(),
         )
     if name == "cql":
         values["temperature's rate"] = (config.policy_learning_rate, theirs["temp_learning_rate"])
-        values["temperature at first"] = (
+        values["initial temperature"] = (
             learner.temperature.parameters["log_alpha"].exp().item(),
             theirs["initial_temperature"],
         )
