@@ -108,7 +108,7 @@ class Options(Generated):
                 paragraph(type_name(kind), "source"),
             ]
             doc = in_python(field.metadata["doc"])
-            if "default" not in doc and field.default not in ("", ()):
+            if field.default not in ("", ()) and field.default is not False:
                 doc = with_default(doc, to_word(field.default))
             groups.setdefault(field.metadata["group"], []).append([head, [paragraph(doc)]])
         yield table(("option", "meaning"), list(groups.items()), widths=(3, 5))
