@@ -117,10 +117,11 @@ import hashlib, importlib, json, pkgutil, sys
 from importlib.resources import files
 import td7
 from td7.datasets.download import DATASETS
-from td7.reports.paper import printed
-from td7.studies.plan import THROUGHPUT
+from td7.reports.paper import minutes, percent_losses, printed
+from td7.studies.plan import usual_rates
 
-assert DATASETS and printed("online", 300_000) and THROUGHPUT
+assert DATASETS and minutes() and percent_losses() and printed("online", 300_000)
+assert usual_rates("cpu")
 absent = {"td7.__main__", "td7.networks.triton_kernels"}  # a program; needs a GPU's packages
 for module in pkgutil.walk_packages(td7.__path__, "td7."):
     if module.name not in absent:
