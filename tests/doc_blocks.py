@@ -164,7 +164,7 @@ def small_sizes() -> Iterator[None]:
 def _train_options(original: Any, values: Mapping[str, Any]) -> TrainOptions:
     options: TrainOptions = original(values)
     if options.dataset:
-        _make_dataset(Path(options.dataset), options.env)
+        make_dataset(Path(options.dataset), options.env)
     settings = _small_settings(options)
     steps = min(options.steps, STEPS)
     every = min(options.evaluate_every, steps // 2)
@@ -218,7 +218,7 @@ def _evaluate(original: Any, path: Any, *, episodes: int = 10, **options: Any) -
     return original(path, episodes=min(episodes, 2), **options)
 
 
-def _make_dataset(path: Path, env: str) -> None:
+def make_dataset(path: Path, env: str) -> None:
     """Write random rows of a D4RL file's task, unless there is a file."""
     if path.exists() or path.suffix != ".hdf5":
         return
