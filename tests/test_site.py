@@ -60,6 +60,7 @@ NOT_RUN: dict[str, list[str]] = {
         "it imports discount.py, the module above",
         "the package has no such study",
     ],
+    "docs/guides/clusters.md": [*["needs Slurm"] * 4, *["needs Kubernetes"] * 2],
     "docs/reference/python.md": ["a mistake, which type checkers find"],
 }
 

@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from td7 import option_types
-from td7.algorithms import ALGORITHMS
+from td7.algorithms import algorithm as registered
 from td7.cli.list import DETAILS, LISTINGS
 from td7.cli.main import build_parser
 from td7.cli.parser import Parser, with_default
@@ -50,7 +50,7 @@ class Hyperparameters(Generated):
     """Name, default and meaning of each, in the groups of `td7 list algorithms NAME`."""
 
     def made(self, name: str) -> Iterator[nodes.Node]:
-        algorithm = ALGORITHMS[name]
+        algorithm = registered(name)
         offline = algorithm.offline or {}
         comments = sources(algorithm.config)
         sections = []
