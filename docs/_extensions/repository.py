@@ -55,8 +55,11 @@ class RepositoryLinks(SphinxTransform):
         is_path = "/" in text and text in path.as_posix()
         if is_path or path.as_posix().endswith(text) or text.endswith(path.name):
             return literal
+        before = link.parent[: link.parent.index(link)]
+        is_in_parentheses = bool(before) and before[-1].astext().endswith("(")
+        begin, end = (": ", "") if is_in_parentheses else (" (", ")")
         shown = nodes.inline()
-        shown += [*link.children, nodes.Text(" ("), literal, nodes.Text(")")]
+        shown += [*link.children, nodes.Text(begin), literal, nodes.Text(end)]
         return shown
 
 
