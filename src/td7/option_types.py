@@ -21,20 +21,20 @@ class Hyperparameters(TypedDict, total=False):
     """Adam's learning rate, for every network – td7, td3, td3+ofe, sac, tqc, td3+bc, iql, xql;
     Adam's learning rate, for the critics – cql"""
     random_steps: int
-    """time steps of uniformly random actions before training (with --start-from: of its policy) –
-    td7, td3, td3+ofe, sac, tqc, td3+bc"""
+    """time steps of uniformly random actions before training; with --start-from, of the other run's
+    policy – td7, td3, td3+ofe, sac, tqc, td3+bc"""
     random_phase: str
-    """where the random actions end: with the episode that reaches `random_steps`, or at that step;
-    with checkpoints always with an episode (episode, steps) – td7, td3, td3+ofe, sac, tqc,
-    td3+bc"""
+    """when the random actions end: after the episode that reaches `random_steps`, or exactly at
+    that step; with checkpoints always after an episode (episode, steps) – td7, td3, td3+ofe, sac,
+    tqc, td3+bc"""
     replay_capacity: int
     """transitions kept per seed – td7, td3, td3+ofe, sac, tqc, td3+bc"""
     checkpoints: str
-    """criterion of an assessment; none: no checkpoints, one update after every time step (minimum,
+    """how a policy is assessed; none: no checkpoints, one update after every time step (minimum,
     mean, none) – td7, td3, td3+ofe, sac, tqc, td3+bc"""
     assessments_end_early: bool
-    """end an assessment once it is worse than the checkpoint (variable length) – td7, td3, td3+ofe,
-    sac, tqc, td3+bc"""
+    """end an assessment as soon as it is worse than the checkpoint – td7, td3, td3+ofe, sac, tqc,
+    td3+bc"""
     early_assessment_episodes: int
     """episodes per assessment, early stage – td7, td3, td3+ofe, sac, tqc, td3+bc"""
     late_assessment_episodes: int
@@ -42,15 +42,15 @@ class Hyperparameters(TypedDict, total=False):
     early_updates: int
     """updates after which the late stage starts – td7, td3, td3+ofe, sac, tqc, td3+bc"""
     late_stage: str
-    """when the late stage starts: with the update that follows `early_updates` others, as in the
-    authors' program, or at once after them (next_update, at_once) – td7, td3, td3+ofe, sac, tqc,
+    """when the late stage starts: with the update after the `early_updates` first ones, as in the
+    authors' program, or right after them (next_update, at_once) – td7, td3, td3+ofe, sac, tqc,
     td3+bc"""
     criterion_reset_weight: float
-    """factor on the checkpoint's performance when the late stage starts – td7, td3, td3+ofe, sac,
+    """factor on the checkpoint's criterion when the late stage starts – td7, td3, td3+ofe, sac,
     tqc, td3+bc"""
     test_policy: str
-    """the policy that is evaluated, with checkpoints (checkpoint, current) – td7, td3, td3+ofe,
-    sac, tqc, td3+bc"""
+    """policy that evaluations use, if there are checkpoints (checkpoint, current) – td7, td3,
+    td3+ofe, sac, tqc, td3+bc"""
     exploration_noise: float
     """standard deviation of the noise on actions in [-1, 1] – td7, td3, td3+ofe, td3+bc"""
     target_every: int
@@ -67,23 +67,26 @@ class Hyperparameters(TypedDict, total=False):
     actor_every: int
     """updates between actor updates – td7, td3, td3+ofe, td3+bc"""
     actor_value: str
-    """critics that the actor maximises (mean, first) – td7, td3, td3+ofe, td3+bc"""
+    """critics that the actor maximises: the mean of both, or the first (mean, first) – td7, td3,
+    td3+ofe, td3+bc"""
     replay: str
     """lap: prioritised, with LAP's Huber loss; uniform: with the squared error (lap, uniform) –
     td7, td3, td3+ofe, td3+bc"""
     priority_exponent: float
-    """amount of prioritisation, alpha in LAP – td7, td3, td3+ofe, td3+bc"""
+    """exponent of the priorities, alpha in LAP – td7, td3, td3+ofe, td3+bc"""
     min_priority: float
     """minimum |TD error| of a priority, and where the Huber loss becomes linear – td7, td3,
     td3+ofe, td3+bc"""
     value_clipping: bool
     """clip target values to the range of value targets seen – td7, td3, td3+ofe, td3+bc"""
     embedding_dim: int
-    """width of zs and zsa – td7, td3, sac, tqc, td3+bc"""
+    """width of the embeddings zs and zsa – td7, td3, sac, tqc, td3+bc"""
     critic_inputs: str | Iterable[str]
-    """what the critics read; sa: the raw (s, a) (zsa, zs, phi, sa) – td7"""
+    """what the critics read; phi: a linear layer of (s, a) with a norm; sa: the raw (s, a) (zsa,
+    zs, phi, sa) – td7"""
     actor_inputs: str | Iterable[str]
-    """what the actor reads; s: the raw state (zs, phi, s) – td7"""
+    """what the actor reads; phi: a linear layer of s with a norm; s: the raw state (zs, phi, s) –
+    td7"""
     critic_phi_dim: int
     """width of phi in the critics; 0: hidden_dim – td7"""
     zs_norm: str
@@ -106,20 +109,19 @@ class Hyperparameters(TypedDict, total=False):
     cloning_weight: float
     """behaviour cloning weight, lambda (offline: 0.1) – td7"""
     target_update: str
-    """polyak: with every actor update; copy: every target_every updates (polyak, copy) – td3,
-    td3+bc"""
+    """how targets follow: with every actor update, or copied every `target_every` updates (polyak,
+    copy) – td3, td3+bc"""
     target_rate: float
     """Polyak rate of the target networks, tau – td3, td3+ofe, td3+bc; Polyak rate of the target
     critics, tau – sac, tqc, cql, iql, xql"""
     encoder: bool
     """SALE's encoder as part of the critics, trained by their loss – td3, td3+bc"""
     ofe_features: int
-    """features of s, and as many of (s, a) – td3+ofe"""
+    """learned features of s, and as many of (s, a) – td3+ofe"""
     ofe_layers: int
-    """layers per block; 0: the paper's for its tasks, 6 for others – td3+ofe"""
+    """layers per block; 0: the paper's number for its tasks, 6 for others – td3+ofe"""
     ofe_predicted_dims: int
-    """first dimensions of s' to predict; 0: the paper's 292 for Humanoid-v4, all for others –
-    td3+ofe"""
+    """leading dimensions of s' to predict; 0: 292 for Humanoid-v4, all for others – td3+ofe"""
     actor_hidden_dim: int
     """width of the actor's hidden layers – sac, tqc"""
     target_entropy_per_dimension: float
@@ -133,7 +135,8 @@ class Hyperparameters(TypedDict, total=False):
     quantiles: int
     """quantiles per critic – tqc"""
     dropped_quantiles: int
-    """largest quantiles dropped per critic; -1: the paper's for its tasks, 2 for others – tqc"""
+    """largest quantiles dropped per critic; -1: the paper's number for its tasks, 2 for others –
+    tqc"""
     cloning_alpha: float
     """weight of Q / mean |Q| relative to cloning, alpha – td3+bc"""
     policy_learning_rate: float
@@ -145,7 +148,7 @@ class Hyperparameters(TypedDict, total=False):
     sampled_actions: int
     """sampled actions of each kind: uniform, pi(s') and pi(s) – cql"""
     cloning_updates: int
-    """the update from which the policy maximises values; before, it clones – cql"""
+    """update from which on the policy maximises values; before, it clones – cql"""
     advantage_temperature: float
     """factor in the cloning weights exp(factor (q - v)) – iql, xql"""
     largest_weight: float

@@ -1,4 +1,4 @@
-"""The registry of algorithms, and what a module needs that adds one to it."""
+"""The registry of algorithms, and the names that a module needs to add one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class Algorithm:
     config: type[LearnerConfig]
     learner: type[Learner]
     online: bool = True  # whether it can collect its own data
-    offline: Mapping[str, Any] | None = None  # its defaults on a dataset; None: online only
+    offline: Mapping[str, Any] | None = None  # its defaults on a dataset; None: only online
 
 
 ALGORITHMS = {
@@ -92,7 +92,12 @@ ALGORITHMS = {
             "cql", "SAC with low values outside the data; offline", CQLConfig, CQL, False, {}
         ),
         Algorithm(
-            "iql", "values and policy of the data's own actions; offline", IQLConfig, IQL, False, {}
+            "iql",
+            "values and policy from the data's actions alone; offline",
+            IQLConfig,
+            IQL,
+            False,
+            {},
         ),
         Algorithm("xql", "IQL with Gumbel regression (X-QL); offline", XQLConfig, XQL, False, {}),
     )

@@ -14,7 +14,7 @@ class CheckpointRule:
     late_episodes: int  # and in the late stage
     early_updates: int  # updates of the early stage
     reset_weight: float  # factor on the checkpoint's criterion when the late stage starts
-    starts_late_at_once: bool  # after the early updates, and not with the one that follows them
+    starts_late_at_once: bool  # right after the early updates, not with the one that follows them
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Verdict(Enum):
 def assess(
     rule: CheckpointRule, before: Assessment, episode_return: float, length: int
 ) -> tuple[Assessment, Verdict, int]:
-    """Return the assessment after an episode, the verdict and the number of updates now owed."""
+    """Return the assessment after an episode, the verdict and the number of updates now due."""
     now = replace(
         before,
         episodes=before.episodes + 1,
@@ -65,7 +65,7 @@ def assess(
 def after_updates(rule: CheckpointRule, now: Assessment, updates: int) -> Assessment:
     """Start the late stage with the update that follows `early_updates` others.
 
-    Where an episode's updates end exactly there, its successor is still assessed as an early one.
+    If an episode's updates end exactly there, the next episode still belongs to the early stage.
     """
     first = rule.early_updates + (0 if rule.starts_late_at_once else 1)
     if now.late or updates < first:

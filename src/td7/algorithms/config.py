@@ -7,7 +7,7 @@ from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import check_fields, setting
 from td7.types import Task
 
-LARGEST_BATCH = 1_000_000  # far beyond any in use; a larger one is probably a typing error
+LARGEST_BATCH = 1_000_000  # far above any in use; a larger one is probably a typo
 
 
 def new_default(base: type["LearnerConfig"], name: str, default: Any, before: Any = None) -> Any:
@@ -46,14 +46,15 @@ class OnlineConfig(LearnerConfig):
 
     random_steps: int = setting(
         25_000,
-        "time steps of uniformly random actions before training (with --start-from: of its policy)",
+        "time steps of uniformly random actions before training; with --start-from, of the other "
+        "run's policy",
         group="Exploration",
         at_least=1,
     )
     random_phase: str = setting(
         "episode",
-        "where the random actions end: with the episode that reaches `random_steps`, or at that "
-        "step; with checkpoints always with an episode",
+        "when the random actions end: after the episode that reaches `random_steps`, or exactly at "
+        "that step; with checkpoints always after an episode",
         group="Exploration",
         choices=("episode", "steps"),
     )
@@ -62,13 +63,13 @@ class OnlineConfig(LearnerConfig):
     )
     checkpoints: str = setting(
         "none",
-        "criterion of an assessment; none: no checkpoints, one update after every time step",
+        "how a policy is assessed; none: no checkpoints, one update after every time step",
         group="Policy checkpoints",
         choices=(*CRITERIA, "none"),
     )
     assessments_end_early: bool = setting(
         True,
-        "end an assessment once it is worse than the checkpoint (variable length)",
+        "end an assessment as soon as it is worse than the checkpoint",
         group="Policy checkpoints",
     )
     early_assessment_episodes: int = setting(
@@ -83,21 +84,21 @@ class OnlineConfig(LearnerConfig):
     )
     late_stage: str = setting(
         "next_update",
-        "when the late stage starts: with the update that follows `early_updates` others, as in "
-        "the authors' program, or at once after them",
+        "when the late stage starts: with the update after the `early_updates` first ones, as in "
+        "the authors' program, or right after them",
         group="Policy checkpoints",
         choices=("next_update", "at_once"),
         before="at_once",
     )
     criterion_reset_weight: float = setting(
         0.9,
-        "factor on the checkpoint's performance when the late stage starts",
+        "factor on the checkpoint's criterion when the late stage starts",
         group="Policy checkpoints",
         at_least=0,
     )
     test_policy: str = setting(
         "checkpoint",
-        "the policy that is evaluated, with checkpoints",
+        "policy that evaluations use, if there are checkpoints",
         group="Policy checkpoints",
         choices=("checkpoint", "current"),
     )

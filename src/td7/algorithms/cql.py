@@ -1,4 +1,4 @@
-"""CQL: SAC whose critics are pushed down at actions that the data does not have (offline).
+"""CQL: SAC whose critics have low values at actions outside the data (offline).
 
 Glossary:
     q, y        both critics' values [S, 2, B, 1], and their value target [S, B, 1]
@@ -86,7 +86,7 @@ class CQLConfig(LearnerConfig):
     # `--policy_eval_start`
     cloning_updates: int = setting(
         40_000,
-        "the update from which the policy maximises values; before, it clones",
+        "update from which on the policy maximises values; before, it clones",
         group="CQL",
         at_least=0,
     )
@@ -188,7 +188,7 @@ class CQL(Learner):
     def update(self, batch: Batch, noise: Mapping[str, Tensor], turn: Turn) -> None:
         """One step of the temperature, the policy, the critics and their targets.
 
-        The critics' loss takes actions of the policy before its step, and the policy's loss the
+        The critics' loss has actions of the policy before its step, and the policy's loss has the
         critics before theirs.
         """
         active = turn.active  # every update trains every network

@@ -1,4 +1,4 @@
-"""IQL: values learned by expectiles of the data's own actions, a policy cloned by advantage.
+"""IQL: values by expectile regression on the data's actions, and cloning weighted by advantage.
 
 Glossary:
     q           min(Q1', Q2')(s, a): the target critics' value of the data's action [S, B, 1]

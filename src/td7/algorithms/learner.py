@@ -73,7 +73,7 @@ class Learner(ABC):
     policy_every: int = 1  # updates between changes of `policies()`; `copy_targets` may add some
     target_every: int = 250  # updates between calls of `copy_targets`
     is_prioritised: bool = True  # whether updates return priorities, by which rows are sampled
-    # Names of `state()` that a run which starts from another one does not take over.
+    # Names of `state()` that a run does not take over from the run that it starts from.
     begins_anew: tuple[str, ...] = ()
     normalises_observations: ClassVar[bool] = False  # by itself, as in the algorithm's paper
 
@@ -98,7 +98,7 @@ class Learner(ABC):
         return rows
 
     def observe(self, states: Tensor, active: Tensor | None) -> None:
-        """See the states [S or 1, n, width] of new rows of the active members, before updates."""
+        """Receive the states [S or 1, n, width] of the active members' new rows, before updates."""
         del states, active
 
     def record(self, active: Tensor | None, **metrics: Tensor) -> None:

@@ -6,8 +6,8 @@ Glossary:
     layer       clip((s - m) / d), the first layer of the policy's network
 
 n, m and q follow the rows that enter the replay, also in the random phase; offline they are the
-dataset's. The layer takes m and d over with every update, and at no other time: so a policy stays
-the same for as long as it plays, and always has the statistics that it was trained with.
+dataset's. The layer takes over m and d with every update, and at no other time. A policy therefore
+stays the same while it plays, and has the statistics that it was trained with.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from td7.types import Float32, RowLayout
 
 LAYER = "normalised_state"
 ROWS_AT_ONCE = 100_000  # of a dataset, so that their float64 copy stays small
-# What deviates by less is constant: it is centred, but its rounding errors are not scaled up.
+# An observation that deviates by less is constant: it is centred, but rounding is not scaled up.
 CONSTANT = 1e-6  # relative to the mean
 TINY = 1e-35  # smaller numbers have few digits in float32
 
@@ -34,7 +34,7 @@ TINY = 1e-35  # smaller numbers have few digits in float32
 class NormalisedLearner(Learner):
     """A learner that reads normalised observations; its policies read the task's own."""
 
-    policy_every = 1  # every update takes new statistics over
+    policy_every = 1  # every update takes over new statistics
 
     def __init__(self, learner: Learner, state_dim: int) -> None:
         self.learner = learner
@@ -101,7 +101,7 @@ class NormalisedLearner(Learner):
 
     @stage
     def _normalised_batch(self, batch: Batch, active: Tensor | None) -> Batch:
-        """The batch by the statistics of now, which the layer takes over."""
+        """The batch, normalised by the current statistics, which the layer takes over."""
         std = (self.squares / self.count).sqrt()
         is_constant = std <= (CONSTANT * self.mean.abs()).clamp(min=TINY)
         assign(self.layer, self._flat(self.mean, std.where(~is_constant, 1.0)), active)

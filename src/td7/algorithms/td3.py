@@ -32,7 +32,7 @@ class TD3Config(TwinCriticConfig):
 
     target_update: str = setting(
         "polyak",
-        "polyak: with every actor update; copy: every target_every updates",
+        "how targets follow: with every actor update, or copied every `target_every` updates",
         group="TD3",
         choices=("polyak", "copy"),
     )
@@ -46,7 +46,7 @@ class TD3Config(TwinCriticConfig):
         structural=True,
     )
     embedding_dim: int = setting(
-        256, "width of zs and zsa", group="SALE", at_least=1, structural=True
+        256, "width of the embeddings zs and zsa", group="SALE", at_least=1, structural=True
     )
 
 

@@ -1,4 +1,4 @@
-"""TD3+BC: TD3 whose actor also clones the data's actions, on normalised states (offline).
+"""TD3+BC: TD3 on normalised states, whose actor also clones the data's actions (offline).
 
 Glossary, in addition to TD3's:
     m, d        mean and standard deviation of the data's states, per dimension

@@ -44,18 +44,22 @@ class TD3OFEConfig(TwinCriticConfig):
         0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
     )
     ofe_features: int = setting(
-        240, "features of s, and as many of (s, a)", group="OFE", at_least=1, structural=True
+        240,
+        "learned features of s, and as many of (s, a)",
+        group="OFE",
+        at_least=1,
+        structural=True,
     )
     ofe_layers: int = setting(
         0,
-        "layers per block; 0: the paper's for its tasks, 6 for others",
+        "layers per block; 0: the paper's number for its tasks, 6 for others",
         group="OFE",
         at_least=0,
         structural=True,
     )
     ofe_predicted_dims: int = setting(
         0,
-        "first dimensions of s' to predict; 0: the paper's 292 for Humanoid-v4, all for others",
+        "leading dimensions of s' to predict; 0: 292 for Humanoid-v4, all for others",
         group="OFE",
         at_least=0,
         structural=True,
@@ -154,8 +158,8 @@ class TD3OFE(TwinCriticLearner):
     ) -> tuple[Features, Features, Tensor]:
         """zs, zsa and y = r + gamma min Q'(zsa'), a' = pi'(zs') + clipped noise.
 
-        The current net reads (s, a) and (s', a') in one pass: its many small layers take hardly
-        longer for both than for one.
+        The current net reads (s, a) and (s', a') in one pass, because its many small layers take
+        hardly longer for both than for one.
         """
         c, net = self.config, self.net.parameters
         actor = unflatten(self.actor.layout, self.target_actor)

@@ -55,18 +55,18 @@ class TD7Config(TwinCriticConfig):
     """The paper's table "TD7 Hyperparameters", and the choices that its studies vary."""
 
     embedding_dim: int = setting(
-        256, "width of zs and zsa", group="SALE", at_least=1, structural=True
+        256, "width of the embeddings zs and zsa", group="SALE", at_least=1, structural=True
     )
     critic_inputs: tuple[str, ...] = setting(
         ("zsa", "zs", "phi"),
-        "what the critics read; sa: the raw (s, a)",
+        "what the critics read; phi: a linear layer of (s, a) with a norm; sa: the raw (s, a)",
         group="SALE",
         choices=("zsa", "zs", "phi", "sa"),
         structural=True,
     )
     actor_inputs: tuple[str, ...] = setting(
         ("zs", "phi"),
-        "what the actor reads; s: the raw state",
+        "what the actor reads; phi: a linear layer of s with a norm; s: the raw state",
         group="SALE",
         choices=("zs", "phi", "s"),
         structural=True,
@@ -278,7 +278,7 @@ class TD7(TwinCriticLearner):
     # -- steps: what runs in which lane --------------------------------------------------------
 
     def _encoder_step(self, batch: Batch, noise: Tensor, active: Tensor | None) -> None:
-        """Train the encoder beside all that reads the fixed encoders."""
+        """Train the encoder in parallel with everything that reads the fixed encoders."""
         if not self._trains_encoder:
             return
         with self.lanes.beside("encoder", *batch, noise):
@@ -287,7 +287,7 @@ class TD7(TwinCriticLearner):
             self.lanes.join("encoder")
 
     def _embedding_step(self, batch: Batch) -> Features:
-        """x of the batch, beside the value target; end to end {}: the critics' loss computes x."""
+        """x of the batch, in parallel with the value target; {} if the critics' loss computes x."""
         if self._is_end_to_end:
             return {}
         with self.lanes.beside("embedding", *batch):
@@ -296,7 +296,7 @@ class TD7(TwinCriticLearner):
     def _separate_step(
         self, batch: Batch, noise: Tensor, x: Features, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
-        """Train the critics; return LAP's priorities, all that the next update waits for."""
+        """Train the critics; return LAP's priorities, the only thing the next update waits for."""
         del batch, noise
         self.lanes.join("embedding")
         with self.lanes.beside("critic", y, *x.values()):
@@ -319,7 +319,7 @@ class TD7(TwinCriticLearner):
         return priorities
 
     def _actor_step(self, batch: Batch, x: Features, active: Tensor | None) -> None:
-        """Train the actor beside the next update, on copies of what that update writes to."""
+        """Train the actor in parallel with the next update, on copies of what that one changes."""
         if self._is_end_to_end:
             x = self._embed(batch)  # by the encoder after its step
         encoder = self._input_encoder
@@ -380,7 +380,7 @@ class TD7(TwinCriticLearner):
     def _x(
         self, encoder: Parameters, state: Tensor, action: Tensor, zs: Tensor | None = None
     ) -> Features:
-        """x = [zsa, zs, s, a], the part that some network reads; zs where it is known already."""
+        """The part of x = [zsa, zs, s, a] that some network reads; zs may be known already."""
         x = {"state": state, "action": action}
         if self._reads_zs:
             x["zs"] = self.sale.zs(encoder, state) if zs is None else zs
@@ -497,7 +497,7 @@ class TD7(TwinCriticLearner):
     # -- targets -------------------------------------------------------------------------------
 
     def copy_targets(self, active: Tensor | None) -> None:
-        """Each target and fixed network takes the network of the next iteration; then the clip."""
+        """Copy every network of the next iteration, in order; then refresh the clipping bounds."""
         assign(self.target_actor, self.actor.flat, active)
         assign(self.target_critic, self.critic.flat, active)
         assign(self.target_fixed_encoder, self.fixed_encoder, active)

@@ -31,7 +31,7 @@ class TQCConfig(MaximumEntropyConfig):
     quantiles: int = setting(25, "quantiles per critic", group="TQC", at_least=1, structural=True)
     dropped_quantiles: int = setting(
         -1,
-        "largest quantiles dropped per critic; -1: the paper's for its tasks, 2 for others",
+        "largest quantiles dropped per critic; -1: the paper's number for its tasks, 2 for others",
         group="TQC",
         at_least=-1,
     )

@@ -57,7 +57,10 @@ class TwinCriticConfig(OnlineConfig):
     )
     actor_every: int = setting(2, "updates between actor updates", group="TD3", at_least=1)
     actor_value: str = setting(
-        "first", "critics that the actor maximises", group="TD3", choices=tuple(ACTOR_VALUES)
+        "first",
+        "critics that the actor maximises: the mean of both, or the first",
+        group="TD3",
+        choices=tuple(ACTOR_VALUES),
     )
     replay: str = setting(
         "uniform",
@@ -66,7 +69,7 @@ class TwinCriticConfig(OnlineConfig):
         choices=("lap", "uniform"),
     )
     priority_exponent: float = setting(
-        0.4, "amount of prioritisation, alpha in LAP", group="LAP", at_least=0
+        0.4, "exponent of the priorities, alpha in LAP", group="LAP", at_least=0
     )
     min_priority: float = setting(
         1.0,

@@ -12,7 +12,7 @@ _MAIN: dict[str, tuple[str, dict[str, Any], str]] = {
     "No SALE": (
         "td7",
         {"critic_inputs": ("sa",), "actor_inputs": ("s",)},
-        "Q(s, a) and pi(s), as they are",
+        "Q(s, a) and pi(s) of raw states and actions",
     ),
     "No checkpoints": ("td7", {"checkpoints": "none"}, "an update after every time step"),
     "No LAP": ("td7", {"replay": "uniform"}, "uniform replay and the squared error"),
@@ -21,7 +21,7 @@ _SUB: dict[str, tuple[str, dict[str, Any], str]] = {
     "No SALE, with encoder": (
         "td7",
         {"encoder_training": "end_to_end", "encoder_loss_weight": 0.0, "actor_inputs": ("s",)},
-        "the encoder is a part of the critics, trained with them; pi(s)",
+        "the encoder is a part of the critics and trained with them; pi(s)",
     ),
     "TD3 with encoder": ("td3", {"encoder": True}, "the encoder is a part of the critics"),
     "Current policy": ("td7", {"test_policy": "current"}, "evaluations test the current policy"),
@@ -38,7 +38,7 @@ _SUB: dict[str, tuple[str, dict[str, Any], str]] = {
     "No implementation": (
         "td7",
         {"actor_value": "first", "critic_activation": "relu"},
-        "the actor climbs one critic, critics have ReLU",
+        "the actor maximises one critic, and critics have ReLU",
     ),
     "Our TD3": (
         "td3",

@@ -11,7 +11,7 @@ CHECKPOINTS = Study(
     rows=rows(
         {
             "Default": {
-                "TD7": ("td7", {}, "the minimum of 1, late 20 episodes, ended early"),
+                "TD7": ("td7", {}, "the minimum of 1 episode, later of 20, ended early"),
                 "TD7 (no checkpoints)": (
                     "td7",
                     {"checkpoints": "none"},
@@ -42,7 +42,7 @@ CHECKPOINTS = Study(
                         "late_assessment_episodes": n,
                         "criterion_reset_weight": 1.0,
                     },
-                    f"{n} episodes from the start, so that nothing is reset",
+                    f"{n} episodes from the start, and no reset",
                 )
                 for n in (10, 20, 50)
             },

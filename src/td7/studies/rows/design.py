@@ -1,4 +1,4 @@
-"""The design study: what SALE learns, who reads it, how it is normalised (appendix D)."""
+"""The design study: what SALE predicts, who reads it, how it is normalised (appendix D)."""
 
 from td7.studies.rows.study import Study, rows
 
@@ -13,15 +13,15 @@ DESIGN = Study(
     rows=rows(
         {
             "Default": {
-                "TD7 (no checkpoints)": ("td7", {}, "what every row below varies"),
+                "TD7 (no checkpoints)": ("td7", {}, "the reference of all rows"),
                 "TD3": ("td3", {}, "the baseline"),
             },
             "Learning Target": {
-                "s'": ("td7", {"learning_target": "next_state"}, "zsa learns s', and is as wide"),
+                "s'": ("td7", {"learning_target": "next_state"}, "zsa predicts s', and is as wide"),
                 "zs'_target": (
                     "td7",
                     {"learning_target": "slow_next_zs"},
-                    "zsa learns f(s') of a slowly moving f",
+                    "zsa predicts f(s') of a slowly moving f",
                 ),
                 "zs and r": (
                     "td7",
@@ -31,7 +31,7 @@ DESIGN = Study(
                 "zs'a'": (
                     "td7",
                     {"learning_target": "next_zsa"},
-                    "zsa learns zsa of the next state and the target policy's action",
+                    "zsa predicts zsa of the next state and the target policy's action",
                 ),
             },
             "Network Input": {
@@ -72,7 +72,7 @@ DESIGN = Study(
                 f"End-to-end, {beta:g}": (
                     "td7",
                     {"encoder_training": "end_to_end", "encoder_loss_weight": beta},
-                    f"the encoder learns from the critics' loss + {beta:g} its own",
+                    f"the encoder learns from the critics' loss + {beta:g} times its own",
                 )
                 for beta in (0.1, 1.0, 10.0)
             },

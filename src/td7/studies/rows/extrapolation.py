@@ -9,19 +9,22 @@ from typing import Any
 from td7.studies.rows.study import Study, rows
 
 _VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
-    "No clipping": ({"value_clipping": False}, "TD7 without value clipping"),
+    "No clipping": ({"value_clipping": False}, "no clipping"),
     "No zsa": (
         {"value_clipping": False, "critic_inputs": ("zs", "phi")},
-        "nor zsa in the critics",
+        "no clipping, and no zsa in the critics",
     ),
-    "Small phi": ({"value_clipping": False, "critic_phi_dim": 16}, "nor more than 16 units of phi"),
+    "Small phi": (
+        {"value_clipping": False, "critic_phi_dim": 16},
+        "no clipping, and only 16 units of phi in the critics",
+    ),
     "No zsa, small phi": (
         {"value_clipping": False, "critic_inputs": ("zs", "phi"), "critic_phi_dim": 16},
-        "nor zsa, nor more than 16 units of phi",
+        "no clipping, no zsa, and only 16 units of phi in the critics",
     ),
     "Frozen embeddings": (
         {"value_clipping": False, "encoder_training": "frozen"},
-        "nor a trained encoder",
+        "no clipping, and the initial encoder",
     ),
     "TD7": ({}, "with value clipping"),
 }

@@ -11,11 +11,11 @@ OFFLINE = Study(
     rows=rows(
         {
             "Agents": {
-                "CQL": ("cql", {}, "SAC with values pushed down off the data"),
+                "CQL": ("cql", {}, "SAC with low values outside the data"),
                 "TD3+BC": ("td3+bc", {}, "TD3 that also clones"),
-                "IQL": ("iql", {}, "values and policy of the data's own actions"),
+                "IQL": ("iql", {}, "values and policy from the data's actions alone"),
                 "X-QL": ("xql", {}, "IQL with Gumbel regression"),
-                "TD7": ("td7", {}, "TD3 with SALE, LAP and cloning"),
+                "TD7": ("td7", {}, "TD3 with SALE, LAP and behaviour cloning"),
             }
         },
         common={},

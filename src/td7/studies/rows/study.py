@@ -14,8 +14,8 @@ class Row:
 
     label: str  # as the paper's table prints it
     algorithm: str
-    settings: Mapping[str, Any]  # all that differs from the algorithm's defaults
-    changes: Mapping[str, Any]  # the part that distinguishes the row in its study
+    settings: Mapping[str, Any]  # everything that differs from the algorithm's defaults
+    changes: Mapping[str, Any]  # the part of it that distinguishes the row in its study
     summary: str
     group: str = ""  # heading in the paper's table
 
