@@ -221,7 +221,10 @@ def epilog(text: str) -> nodes.Node:
     """Return a paragraph, or the text as it stands if it has lines of code."""
     if "\n  " in text:
         return nodes.literal_block(text=text, language="text")
-    return paragraph(" ".join(text.split()))
+    sentence = " ".join(text.split())
+    if not re.match(r"\w+:", sentence):  # that begins with a word to type
+        sentence = sentence[0].upper() + sentence[1:]
+    return paragraph(f"{sentence.removesuffix('.')}.")
 
 
 def type_name(kind: Any) -> str:
