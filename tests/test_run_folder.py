@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE, Popen
 from threading import Barrier
 
 import pytest
@@ -45,6 +47,27 @@ def test_one_of_many_processes_creates_a_run(tmp_path: Path) -> None:
             }
             assert {".lock", "config.json"} <= {file.name for file in path.iterdir()}
             results[winner].close()  # type: ignore[union-attr]  # it is a lock
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    """Even if it is killed, so that a folder never stays locked."""
+    script = """
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+from td7.files import FolderLock
+lock = FolderLock(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(InputError, match=f"{tmp_path} is in use by another td7 process"):
+            FolderLock(tmp_path)
+        process.kill()
+    FolderLock(tmp_path).close()
 
 
 def test_a_new_run_keeps_its_lock_until_it_ends(tmp_path: Path) -> None:
