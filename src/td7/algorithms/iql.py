@@ -44,22 +44,22 @@ class InSampleConfig(LearnerConfig):
     size; the paper's C.3 gives X-QL's batch size.
     """
 
-    # mujoco_config.py of both, `hidden_dims`
+    # mujoco_config.py of IQL and X-QL, `hidden_dims`
     hidden_dim: int = setting(
         256, "width of every hidden layer", group="Networks", at_least=1, structural=True
     )
-    # mujoco_config.py of both, `tau`
+    # mujoco_config.py of IQL and X-QL, `tau`
     target_rate: float = setting(
         0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
     )
-    # mujoco_config.py of both, `temperature`
+    # mujoco_config.py of IQL and X-QL, `temperature`
     advantage_temperature: float = setting(
         3.0,
         "factor in the cloning weights exp(factor (q - v))",
         group="Policy",
         at_least=0,
     )
-    # actor.py of both
+    # actor.py of IQL and X-QL
     largest_weight: float = setting(
         100.0, "maximum of the cloning weights", group="Policy", above=0
     )
@@ -146,7 +146,7 @@ class InSampleLearner(Learner):
         """The loss [S] for Q - y [S, 2, B, 1]."""
 
     def prepare_rows(self, rows: Float32, layout: RowLayout) -> Float32:
-        """Scale rewards by 1000 / (range of returns), clip actions to slightly within [-1, 1]."""
+        """Scale rewards by 1000 / (range of returns), clip actions slightly within [-1, 1]."""
         rows = rows.copy()
         parts = layout.split(rows)
         np.clip(parts.action, -ACTION_LIMIT, ACTION_LIMIT, out=parts.action)
