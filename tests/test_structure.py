@@ -88,25 +88,38 @@ def test_every_name_in_the_docs_resolves(page: str) -> None:
             thing = getattr(thing, part)
 
 
-def test_files_the_readme_names_exist() -> None:
-    text = (ROOT / "README.md").read_text()
-    names = re.findall(r"`(src/[\w/.]+)`", text) + re.findall(r"\]\((docs/[\w./-]+)\)", text)
-    assert len(names) >= 10
-    for name in names:
-        assert (ROOT / name).exists(), name
-
-
 def _blocks(language: str) -> list[str]:
     text = (ROOT / "README.md").read_text()
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_readme_begins_with_what_matters() -> None:
-    """What it is, results beside the paper's, how to begin, the tree: on one screen."""
-    first, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
-    assert len(first.splitlines()) <= 40
-    for part in ("paper", "```sh", "```python", "checkpointed, lockstep, offline"):
-        assert part in first
+def test_the_readme_is_short_and_begins_with_a_picture() -> None:
+    """People decide within a minute; the rest is on the site."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120
+    assert len(text.split()) <= 950
+    first, *others = text.split("\n## ")
+    assert len(first.splitlines()) <= 25
+    assert "](docs/figures/td7-online.svg)" in first
+    assert len(re.findall(r"^- \*\*", first, re.MULTILINE)) == 4  # reasons
+    assert all(re.search(r"\d", reason) for reason in first.split("\n- **")[1:])
+    titles = [section.partition("\n")[0] for section in others]
+    assert titles[:5] == [
+        "Install",
+        "First run",
+        "From Python",
+        "Your own task",
+        "Compare and reproduce",
+    ]
+
+
+def test_pictures_of_the_readme_are_small() -> None:
+    text = (ROOT / "README.md").read_text()
+    names = re.findall(r"\]\(([\w./-]+\.(?:svg|png|webp))\)", text) + re.findall(
+        r'src="([^"]+)"', text
+    )
+    assert len(names) == 3
+    assert all((ROOT / name).stat().st_size < 1_000_000 for name in names)
 
 
 def test_make_targets_of_the_readme_exist() -> None:

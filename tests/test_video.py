@@ -107,8 +107,8 @@ def test_frames_of_any_size(
 @pytest.mark.parametrize(
     ("draws", "name", "told"),
     [
-        ("none", "film.mp4", "toys:Drawn-v0: its render() gave no frame [height, width, 3]"),
-        ("none", "film.gif", "toys:Drawn-v0: its render() gave no frame [height, width, 3]"),
+        ("none", "film.mp4", "toys:Drawn-v0: its render() returned no frame [height, width, 3]"),
+        ("none", "film.gif", "toys:Drawn-v0: its render() returned no frame [height, width, 3]"),
         (
             "raise",
             "film.mp4",
@@ -245,7 +245,7 @@ def test_a_cut_has_frames_of_its_width_and_ends_after_its_seconds(
     )
     assert whole > 3
     with Image.open(folder / name) as film:
-        assert (film.size, film.n_frames) == ((32, 24), 3)  # type: ignore[attr-defined]  # a moving picture
+        assert (film.size, film.n_frames) == ((32, 24), 3)
 
 
 @pytest.mark.parametrize(
