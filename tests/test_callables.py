@@ -98,8 +98,8 @@ def test_a_resumed_run_is_given_the_function_again(
     run = train(tmp_path / "run", limited, steps=40)
     del gymnasium.registry["callable/test_callables.limited"]
     message = (
-        "task 'callable/test_callables.limited' was a function in Python, which has to be given "
-        "again: td7.resume(RUN, env=…), td7.evaluate(RUN, env=…)"
+        "task 'callable/test_callables.limited' was made by a function in Python; give it again: "
+        "td7.resume(RUN, env=…), td7.evaluate(RUN, env=…)"
     )
     for command in ("resume", "evaluate"):
         assert failing_command(command, run.path) == message

@@ -111,7 +111,7 @@ def test_a_missing_gpu_gets_one_line(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     message = failing_command("train", *ENV, "--device", "cuda")
-    assert message == "device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu"
+    assert message == "device cuda needs a GPU, and PyTorch sees no CUDA device; allowed: cpu"
     assert all_files(working_folder) == {}
 
 

@@ -58,7 +58,7 @@ def test_render_must_return_an_image(
     monkeypatch.setattr(Tiny, "render", lambda _: image)
     environment = make(register(), render=True)
     environment.reset(seed=0)
-    with pytest.raises(RunError, match=r"^Td7Test0-v0: its render\(\) gave no frame"):
+    with pytest.raises(RunError, match=r"^Td7Test0-v0: its render\(\) returned no frame"):
         environment.render()
 
 

@@ -308,8 +308,8 @@ def test_a_service_that_fails_is_tried_again(
     service = FakeService(3, error)
     said, (warning,) = log_to(service, wait=True)
     assert said == ["Fake: here"]
-    assert warning.startswith(f"Fake fails: {type(error).__name__}")
-    assert warning.endswith("; the run continues, and its tables have everything")
+    assert warning.startswith(f"Fake failed: {type(error).__name__}")
+    assert warning.endswith("; the run continues, and its tables are complete")
     assert service.received == POINTS
     assert service.calls[-1] == "finished"
 
@@ -319,8 +319,8 @@ def test_a_service_that_is_away_warns_once() -> None:
     said, warnings = log_to(service)
     assert (said, service.received) == ([], [])
     first, last = warnings
-    assert "Fake fails: ConnectionError: no network" in first
-    assert last == "Fake has not taken everything; the run's tables have it"
+    assert "Fake failed: ConnectionError: no network" in first
+    assert last == "Fake has not received everything; the run's tables are complete"
 
 
 def test_a_service_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_a_service_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "send", lambda _: hanging.wait())
     _, warnings = log_to(service)
     hanging.set()
-    assert warnings == ["Fake has not taken everything; the run's tables have it"]
+    assert warnings == ["Fake has not received everything; the run's tables are complete"]
 
 
 @pytest.mark.parametrize(
@@ -363,8 +363,8 @@ def test_a_failing_service_ends_no_run(
     given = {**GIVEN, "set": SMALL, "wandb": "cheetah"}
     run = td7.train(**given, steps=80, out=str(tmp_path / "run"))
     first, last = capfd.readouterr().err.splitlines()
-    assert first.startswith("W&B fails: RuntimeError: wandb broke; the run continues")
-    assert last == "W&B has not taken everything; the run's tables have it"
+    assert first.startswith("W&B failed: RuntimeError: wandb broke; the run continues")
+    assert last == "W&B has not received everything; the run's tables are complete"
     again = td7.resume(run, steps=120, quiet=True)
     assert results(again.path) == results(logged.path)
 
@@ -497,7 +497,7 @@ def test_a_run_is_resumed_without_the_package(
     chosen = Loggers(tensorboard=True, wandb="cheetah", mlflow="http://gone:1")
     assert chosen.usable(warnings.append) == Loggers()
     assert [line.split()[0] for line in warnings] == ["tensorboard", "wandb", "mlflow"]
-    assert all(line.endswith("; the run continues without") for line in warnings)
+    assert all(line.endswith("; the run continues without it") for line in warnings)
 
 
 def test_a_strangers_run_is_not_logged(logged: td7.Run, monkeypatch: pytest.MonkeyPatch) -> None:

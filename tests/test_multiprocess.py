@@ -342,7 +342,7 @@ def test_what_a_process_refuses_the_run_refuses(tmp_path: Path, divided: td7.Run
     ("options", "message"),
     [
         ({"processes": 4}, r"processes=4 for 3 seed\(s\): at most one per seed"),
-        ({"processes": 2, "workers": 1}, "processes=2 play their own episodes and take no workers"),
+        ({"processes": 2, "workers": 1}, "workers=1 has no effect with processes=2, each"),
         ({"processes": 0}, "processes=0 must be at least 1"),
         ({"processes": "many"}, "processes"),
     ],

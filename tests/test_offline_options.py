@@ -75,8 +75,14 @@ WITHOUT_EFFECT = "has no effect with --dataset"
             ["cql", "--dataset", "DATA", "--env", "toys:Count-v0"],
             "DATA: actions has 2 dimensions, the task's 1",
         ),
-        (["cql", "--dataset", "WIDE"], f"WIDE has states of 3 numbers, {POINT} of 2"),
-        (["cql", "--dataset", "WIDE", *ENV], f"WIDE has states of 3 numbers, {POINT} of 2"),
+        (
+            ["cql", "--dataset", "WIDE"],
+            f"WIDE has states of 3 numbers, but {POINT} has states of 2",
+        ),
+        (
+            ["cql", "--dataset", "WIDE", *ENV],
+            f"WIDE has states of 3 numbers, but {POINT} has states of 2",
+        ),
         (["cql", "--dataset", "NAMELESS"], "NAMELESS does not name its task: give --env"),
         (["xql", "--dataset", "/none"], "/none is neither a file nor a local Minari dataset"),
     ],

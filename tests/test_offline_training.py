@@ -178,7 +178,7 @@ def test_info_checks_the_sizes_of_a_named_task(
     still = {**fields, "actions": 0 * fields["actions"]}  # within the bounds of both tasks
     path = str(save(tmp_path / "still.hdf5", still))
     line = refused(["dataset", "info", path, "--env", "Swimmer-v4"], capsys)
-    assert "states of 2 numbers, Swimmer-v4 of 8" in line
+    assert "states of 2 numbers, but Swimmer-v4 has states of 8" in line
     assert main(["dataset", "info", path, "--env", POINT]) == 0
     assert POINT in capsys.readouterr().out
 

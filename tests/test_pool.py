@@ -258,7 +258,7 @@ def test_a_pool_continues_with_the_workers_that_are_left(monkeypatch: pytest.Mon
     """Both workers die, and no new one starts. The task that is then left stays pending."""
     warnings: list[str] = []
     pool = Pool(POINT, NETWORK, 2, warnings.append)
-    problem = "a new one does not start: BlockingIOError"
+    problem = "a new worker cannot start: BlockingIOError"
     try:
         collect(pool, TASKS)  # both have started
         monkeypatch.setattr("td7.rollouts.pool.start_workers", fail_to_start)

@@ -180,7 +180,7 @@ def test_resume_shows_where_it_continues(
     shutil.rmtree(path / "snapshot")
     (path / "finished.json").unlink()
     assert main(["resume", str(path)]) == 0
-    assert " steps, restarted, as there is no snapshot, cpu, " in capsys.readouterr().err
+    assert " steps, restarted because it has no snapshot, cpu, " in capsys.readouterr().err
 
 
 def test_what_decides_no_result_is_as_before_unless_given(

@@ -323,7 +323,7 @@ def test_a_snapshot_that_does_not_read_back_is_no_reason_to_prune(
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", lossy)
-    with pytest.raises(RunError, match=r"does not read back: state\.safetensors"):
+    with pytest.raises(RunError, match=r"cannot be read back: state\.safetensors"):
         store.save(3.0)
     monkeypatch.undo()
     assert (store.folder / "000001").exists()

@@ -239,7 +239,7 @@ def test_it_needs_the_other_run_until_its_first_snapshot(
     problem = f"{run} has no snapshot yet and begins with the learner of {copy}"
     td7.resume(copy, steps=100, quiet=True)
     message = failing_command("resume", run)
-    assert message == f"{problem}, which was trained further since: begin a new run"
+    assert message == f"{problem}, which has been trained further since: start a new run"
     shutil.rmtree(copy)
     assert failing_command("resume", run) == f"{problem}: {copy} does not exist"
     (run / SIGNATURE).unlink()
@@ -290,18 +290,19 @@ def test_a_run_without_it_records_none(sources: Mapping[str, Path]) -> None:
         (
             "td3",
             {"seeds": (1, 4)},
-            "has no seed 4 to start from; allowed: 0, 1 (a run of one seed starts any)",
+            "has no seed 4 to start from; allowed: 0, 1 (a run with one seed starts all)",
         ),
         (
             "td3",
             {"set": {**SETTINGS["td3"], "hidden_dim": 32, "critic_activation": "elu"}},
             "was trained with hidden_dim=16 critic_activation=relu, given hidden_dim=32 "
-            "critic_activation=elu: its networks fit no others",
+            "critic_activation=elu: its networks do not fit others",
         ),
         (
             "td3",
             {"env": "Pendulum-v1"},
-            "has states of 2 numbers, Pendulum-v1 of 3: a run starts from one with the same sizes",
+            "has states of 2 numbers, but Pendulum-v1 has states of 3: a run starts from one with "
+            "the same sizes",
         ),
         (
             "td3",

@@ -159,7 +159,7 @@ def test_the_command_line_and_classes_name_the_same_wrappers(tmp_path: Path) -> 
         ),
         (
             "toy_wrappers:NoWrapper",
-            "wrapper 'toy_wrappers:NoWrapper' must be a subclass of gymnasium.Wrapper; it is none",
+            "wrapper 'toy_wrappers:NoWrapper' must be a subclass of gymnasium.Wrapper; it is not",
         ),
         (
             "toys:Mine",
@@ -192,7 +192,7 @@ def test_a_class_of_a_program_cannot_be_named() -> None:
     [
         ({"name": "stranger:Wrapper", "kwargs": {}}, "names the module 'stranger': add --import"),
         ({"name": "os:system", "kwargs": {"command": "ls"}}, "the text command='ls': add --trust"),
-        ({"name": "os:getcwd", "kwargs": {}}, "must be a subclass of gymnasium.Wrapper; it is non"),
+        ({"name": "os:getcwd", "kwargs": {}}, "must be a subclass of gymnasium.Wrapper; it is not"),
         ({"name": 3, "kwargs": {}}, "config.json is damaged: wrapper must be a string, given 3"),
     ],
 )

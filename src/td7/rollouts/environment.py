@@ -221,7 +221,9 @@ class Environment:
                 problem = f"no frame with {backend} ({remedy}): {one_line(error)}"
             raise RunError(f"{self.spec.task.id}: {problem}") from error
         if frame.ndim != 3 or not frame.size:
-            raise RunError(f"{self.spec.task.id}: its render() gave no frame [height, width, 3]")
+            raise RunError(
+                f"{self.spec.task.id}: its render() returned no frame [height, width, 3]"
+            )
         return frame
 
     def close(self) -> None:

@@ -188,7 +188,7 @@ class Pool:
         try:
             new = self._start([worker.name])
         except Exception as error:  # no memory, no processes, whatever starting one raises
-            self._continue_without(f"{fault}; a new one does not start: {describe_error(error)}")
+            self._continue_without(f"{fault}; a new worker cannot start: {describe_error(error)}")
         else:
             self._workers[index:index] = new
             self._warn(f"{fault}; a new worker replaces it")

@@ -145,7 +145,7 @@ def _wrapper_class(name: str) -> Any:
     ]
     if found is None and wrappers:
         raise unknown(f"wrapper of the module {path!r},", qualified_name, sorted(wrappers))
-    what = f"{path!r} has no class {qualified_name!r}" if found is None else "it is none"
+    what = f"{path!r} has no class {qualified_name!r}" if found is None else "it is not"
     raise InputError(f"wrapper {name!r} must be a subclass of gymnasium.Wrapper; {what}")
 
 
@@ -228,7 +228,7 @@ def _registered(task: Task) -> EnvSpec:
         return gymnasium.registry[id]
     if task.is_callable:
         raise InputError(
-            f"task {id!r} was a function in Python, which has to be given again: "
+            f"task {id!r} was made by a function in Python; give it again: "
             "td7.resume(RUN, env=…), td7.evaluate(RUN, env=…)"
         )
     # Gymnasium also lists MuJoCo tasks that it can no longer make (v2, v3): never suggest those.

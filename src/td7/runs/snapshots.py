@@ -153,7 +153,7 @@ class Snapshots:
         aside.rename(final)
         sync_folder(self.folder)
         if fault := self._written_fault(final, writer.written):
-            raise RunError(f"the snapshot just written to {final} does not read back: {fault}")
+            raise RunError(f"the snapshot just written to {final} cannot be read back: {fault}")
         self._replay = writer.files
         self._prune()
         return final

@@ -34,7 +34,7 @@ def choose_device(option: str) -> str:
     if option == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if option == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but PyTorch sees no CUDA device; allowed: cpu")
+        raise InputError("device cuda needs a GPU, and PyTorch sees no CUDA device; allowed: cpu")
     return option
 
 
@@ -80,7 +80,10 @@ def _check_processes(processes: int, device: str, seeds: int, workers: int) -> N
     if processes == 1:
         return
     if device == "cuda":
-        raise InputError("processes are for a cpu; a GPU trains all seeds in one; allowed: 1")
+        raise InputError(
+            f"{assigned(PROCESSES, processes)} is for a cpu; a GPU trains all seeds in one "
+            "process; allowed: 1"
+        )
     if current_process().daemon:
         raise InputError(
             f"{assigned(PROCESSES, processes)}: this is a daemonic process of Python's "
@@ -88,8 +91,8 @@ def _check_processes(processes: int, device: str, seeds: int, workers: int) -> N
         )
     if workers:
         raise InputError(
-            f"{assigned(PROCESSES, processes)} play their own episodes and take no "
-            f"{assigned(Option('workers'), workers)}"
+            f"{assigned(Option('workers'), workers)} has no effect with "
+            f"{assigned(PROCESSES, processes)}, each of which plays its own episodes; allowed: 0"
         )
 
 

@@ -230,9 +230,9 @@ class SingleProcessTraining(ABC):
 
     def _announce_stop(self) -> None:
         """After a signal: the run stops at the next consistent point."""
-        compiling = "when compilation is done, " if self.engine.compiling_since else ""
+        compiling = "waiting for compilation, then " if self.engine.compiling_since else ""
         self.progress.say(
-            f"stopping: {compiling}writing a snapshot (signal again to stop without one)"
+            f"stopping: {compiling}writing a snapshot (a second signal stops without one)"
         )
         self.engine.stop()
         self.executor.abandon()  # an episode may be long, and can be played again

@@ -79,7 +79,9 @@ def read_dataset(source: str, task: Task) -> Dataset:
         theirs, ours = getattr(dataset.layout, name), getattr(spec, name)
         if theirs != ours:
             what = name.replace("_dim", "s")
-            raise InputError(f"{source} has {what} of {theirs} numbers, {spec.task.id} of {ours}")
+            raise InputError(
+                f"{source} has {what} of {theirs} numbers, but {spec.task.id} has {what} of {ours}"
+            )
     # The task's bounds and time limit count, even where the data state others or none.
     is_same = dataset.bounds == ActionMap(spec.action_low, spec.action_high)
     if not (task.id or (is_same and spec.time_limit in (None, TIME_LIMIT))):

@@ -235,7 +235,7 @@ def run_to_end(
                     steps = min(member.steps for member in loop.status().members)
                     resumption = f"resumed after {steps:,} {config.step_unit}"
                     _announce(
-                        setup, resumption if was_saved else "restarted, as there is no snapshot"
+                        setup, resumption if was_saved else "restarted because it has no snapshot"
                     )
                 if warning:
                     progress.warn(warning)
@@ -354,7 +354,7 @@ def _check_listener(listener: object) -> None:
     if listener is not None and not callable(listener):
         kind = type(listener).__name__
         raise InputError(
-            f"listener takes a function of a table's name and its rows, given a {kind}"
+            f"listener must be a function that takes a table's name and rows, given a {kind}"
         )
 
 

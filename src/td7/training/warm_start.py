@@ -143,7 +143,7 @@ def read_again(
     except InputError as error:
         raise InputError(f"{problem}: {error}") from error
     if again.record.sha256 != start.sha256:
-        raise InputError(f"{problem}, which was trained further since: begin a new run")
+        raise InputError(f"{problem}, which has been trained further since: start a new run")
     return again
 
 
@@ -178,7 +178,7 @@ def _checked_hyperparameters(record: RunRecord, config: RunConfig) -> LearnerCon
         then = " ".join(f"{name}={to_word(value)}" for name, value, _ in different)
         now = " ".join(f"{name}={to_word(value)}" for name, _, value in different)
         raise InputError(
-            f"{folder} was trained with {then}, given {now}: its networks fit no others"
+            f"{folder} was trained with {then}, given {now}: its networks do not fit others"
         )
     return before
 
@@ -190,8 +190,8 @@ def _check_sizes(record: RunRecord, spec: TaskSpec) -> None:
         if then != now:
             what = name.replace("_dim", "s")
             raise InputError(
-                f"{record.folder} has {what} of {then} numbers, {spec.task.id} of {now}: a run "
-                "starts from one with the same sizes"
+                f"{record.folder} has {what} of {then} numbers, but {spec.task.id} has {what} of "
+                f"{now}: a run starts from one with the same sizes"
             )
 
 
@@ -203,7 +203,7 @@ def _origins(folder: Path, seeds: Sequence[int], found: Mapping[int, SeedState])
         if seed not in found:
             raise InputError(
                 f"{folder} has no seed {seed} to start from; allowed: "
-                f"{', '.join(map(str, found))} (a run of one seed starts any)"
+                f"{', '.join(map(str, found))} (a run with one seed starts all)"
             )
     return list(seeds)
 

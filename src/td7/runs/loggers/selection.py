@@ -50,7 +50,7 @@ class Loggers:
                 only._check_packages()
                 _check_key(only.wandb, verify=False)
             except InputError as error:
-                warn(f"{error}; the run continues without")
+                warn(f"{error}; the run continues without it")
                 chosen = replace(chosen, **{name: getattr(Loggers(), name)})
         return chosen
 

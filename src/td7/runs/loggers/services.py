@@ -88,7 +88,9 @@ class ServiceLogger:
         self._thread.join(STOP_SECONDS if self._outcome is Outcome.STOPPED else END_SECONDS)
         self._show()
         if not self._is_done:
-            self._warn(f"{self._service.name} has not taken everything; the run's tables have it")
+            self._warn(
+                f"{self._service.name} has not received everything; the run's tables are complete"
+            )
 
     def _show(self) -> None:
         if self._place:
@@ -97,8 +99,8 @@ class ServiceLogger:
         if self._failure is not None and not self._has_warned:
             self._has_warned = True
             self._warn(
-                f"{self._service.name} fails: {describe_raised(self._failure)}; the run continues, "
-                "and its tables have everything"
+                f"{self._service.name} failed: {describe_raised(self._failure)}; the run "
+                "continues, and its tables are complete"
             )
 
     # -- the thread ----------------------------------------------------------------------------
