@@ -51,6 +51,20 @@ def test_the_folder_is_by_default_beside_the_run(run: td7.Run) -> None:
     assert (out / "config.mac").exists()  # signed like the run
 
 
+def test_an_exported_policy_is_not_trained_anew(
+    run: td7.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no snapshot, so `td7 resume` would begin at step 0 and replace the policy."""
+    out = td7.export(run.path, tmp_path / "alone", seed=2, format="folder")
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    assert main(["resume", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"td7: {out} holds a policy that was exported from the run 'run', and no snapshot to "
+        "continue from; resume that run\n"
+    )
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
 def test_a_folder_that_holds_something_is_refused(
     run: td7.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

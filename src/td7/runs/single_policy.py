@@ -11,7 +11,7 @@ from td7.files import make_folder, write
 from td7.runs.folder import check_new, write_config
 from td7.runs.policies import Policy, policy_folder
 from td7.runs.policy_files import read_description, weights_file, write_policies
-from td7.runs.record import RunRecord, run_and_step
+from td7.runs.record import EXPORTED_FROM, RunRecord, run_and_step
 from td7.runs.trust import is_signed
 
 
@@ -27,7 +27,8 @@ def write_folder(path: Path, policy: Policy, seed: int, out: Path | None) -> Pat
     description.pop("weights", None)  # with the checksums, which are the target's own
     write_policies(folder / "policy", description, {seed: weights_file(source, seed).read_bytes()})
     _copy_evaluations(run, folder, seed, step)
-    write_config(folder, {**record.data, "seeds": [seed]}, signed=is_signed(run))
+    data = {**record.data, "seeds": [seed], EXPORTED_FROM: run.absolute().name}
+    write_config(folder, data, signed=is_signed(run))
     return folder
 
 
