@@ -88,6 +88,13 @@ def test_every_name_in_the_docs_resolves(page: str) -> None:
             thing = getattr(thing, part)
 
 
+def test_files_that_the_page_on_changes_names_exist() -> None:
+    text = (ROOT / "docs" / "extend" / "where-to-change.md").read_text()
+    names = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    assert len(names) >= 30
+    assert [name for name in names if not (SOURCE / name).exists()] == []
+
+
 def _blocks(language: str) -> list[str]:
     text = (ROOT / "README.md").read_text()
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
