@@ -164,6 +164,12 @@ def _int(value: Any) -> int:
         return int(_float(value))
 
 
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):  # not "None", nor "True"
+        raise ValueError
+    return str(value)
+
+
 def _bool(value: Any) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ValueError
@@ -182,7 +188,7 @@ _PARSERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _int),
     float: ("a number", _float),
     bool: ("true or false", _bool),
-    str: ("text", str),
+    str: ("text", _text),
     tuple[str, ...]: ("distinct words such as a,b", _distinct_words),
 }
 
