@@ -233,6 +233,14 @@ def test_other_tasks_are_not_compared(
     assert result.notes == (line,)
 
 
+def test_runs_of_one_row_on_different_tasks_say_so(tmp_path: Path) -> None:
+    runs = [write(tmp_path / name, 1, 3, env=f"{name}-v4") for name in ("Ant", "Hopper")]
+    with pytest.raises(InputError) as error:
+        compared(*runs)
+    reason = "the runs of TD7 are on different tasks: Ant-v4, Hopper-v4"
+    assert str(error.value) == f"nothing to compare: {reason}"
+
+
 def test_runs_that_were_evaluated_differently_are_named(tmp_path: Path) -> None:
     td3 = write(tmp_path / "td3", 1, 3, algorithm="td3")
     sac = write(tmp_path / "sac", 2, 4, algorithm="sac", also={"evaluation_episodes": 1})

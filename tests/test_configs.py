@@ -66,6 +66,14 @@ def test_anything_but_true_or_false_is_refused(given: object) -> None:
         parse("quiet", given, bool)
 
 
+@pytest.mark.parametrize("given", [None, True, False])
+def test_values_that_are_no_text_are_refused(given: object) -> None:
+    """`out=None` made a folder None, `wandb=True` logged to a project True."""
+    with pytest.raises(InputError) as error:
+        parse("wandb", given, str)
+    assert str(error.value) == f"wandb takes text, given {given!r}"
+
+
 def test_settings_become_fields() -> None:
     config = from_words(TD7Config, ["batch_size=1_28", " discount = 0.9 ", "hidden_dim=1e2"])
     assert config == TD7Config(batch_size=128, discount=0.9, hidden_dim=100)

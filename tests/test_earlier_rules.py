@@ -53,10 +53,10 @@ def forget(path: Path, *names: str) -> None:
 
 def test_an_older_run_continues_by_the_rules_that_it_began_with(tmp_path: Path) -> None:
     """Exploring to the end of the episode, and not for exactly 7 steps."""
-    old = {**TQC, "random_phase": "episode", "late_stage": "at_once"}
+    old = {**TQC, "random_phase": "episode"}
     whole = train("tqc", tmp_path / "whole", steps=60, set=old)
     run = train("tqc", tmp_path / "run", steps=40, set=old)
-    forget(run.path, "random_phase", "late_stage")
+    forget(run.path, "random_phase")
     td7.resume(run.path, steps=60, quiet=True, trust=True)
     assert differences(contents(run.path), contents(whole.path)) == []
     new = train("tqc", tmp_path / "new", steps=60, set=TQC)

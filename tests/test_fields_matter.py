@@ -355,6 +355,46 @@ def test_every_field_matters(algorithm: str, field: str) -> None:
     check_matters(algorithm, field)
 
 
+# Values with which fields that need others have no effect.
+UNMET: Mapping[str, Any] = {
+    "encoder": False,
+    "sale": False,
+    "replay": "uniform",
+    "target_update": "copy",
+    "critic_inputs": ("zsa", "zs"),
+    "encoder_training": "frozen",
+}
+
+
+def needs_of(algorithm: str, field: str) -> Mapping[str, Any]:
+    return ALGORITHMS[algorithm].config.__dataclass_fields__[field].metadata["needs"] or {}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "field"),
+    [(name, field) for name in MATTERS for field in MATTERS[name] if needs_of(name, field)],
+)
+def test_a_field_without_what_it_needs_changes_nothing_and_is_refused(
+    algorithm: str, field: str
+) -> None:
+    value = MATTERS[algorithm][field][0]
+    ((other, wanted),) = needs_of(algorithm, field).items()
+    usual = "minimum" if "none" in wanted else "none"  # of checkpoints
+    unmet = (other, UNMET.get(other, usual))
+    changed, same = shown(algorithm, unmet, (field, value)), shown(algorithm, unmet)
+    # `target_every` also ends units of updates, between which a run shows how far it is.
+    results = changed.keys() - {"when it trains", "best"}
+    assert {n: changed[n] for n in results} == {n: same[n] for n in results}
+
+    given = {"algorithm": algorithm, "env": "Metronome-v0", "device": "cpu"}
+    options = train_options({**given, "set": {**dict([unmet]), field: value}})
+    dataset = None if ALGORITHMS[algorithm].online else DATA
+    with pytest.raises(InputError, match=rf"^{field}={value} has no effect with {other}="):
+        run_config(options, dataset)
+    meets = (other, wanted[0])
+    run_config(train_options({**given, "set": {**dict([meets]), field: value}}), dataset)
+
+
 @pytest.mark.parametrize("field", [f for f in MATTERS["td7"] if f != "encoder_training"])
 def test_every_field_matters_end_to_end(field: str) -> None:
     check_matters("td7", field, ("encoder_training", "end_to_end"))

@@ -178,6 +178,50 @@ def test_a_dry_run_shows_mistakes(
     assert not out.exists()
 
 
+def test_a_plan_names_the_rows_that_a_hyperparameter_does_not_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["study", "online", "--env", "toys:Point-v0", "--out", str(tmp_path), "--dry-run"]
+    settings = ["--set", "hidden_dim=32", "embedding_dim=8"]
+    assert main([*command, *settings]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: embedding_dim=8 has no effect with encoder=False: left out of TD3",
+        "note: hidden_dim=32 has no effect in sac: left out of SAC",
+        "note: embedding_dim=8 has no effect with sale=False: left out of SAC, TQC",
+        "note: hidden_dim=32 has no effect in tqc: left out of TQC",
+        "note: embedding_dim=8 has no effect in td3+ofe: left out of TD3+OFE",
+    ]
+    shared = TrainOptions(set={"hidden_dim": 32, "embedding_dim": 8})
+    runs = plan_runs(
+        StudyRequest("online", (), ("toys:Point-v0",), 60, shared), tmp_path, Path("none")
+    )
+    assert {run.label: list(run.options.set) for run in runs} == {
+        "TD3": ["hidden_dim"],
+        "SAC": [],
+        "TQC": [],
+        "TD3+OFE": ["hidden_dim"],
+        "TD7": ["hidden_dim", "embedding_dim"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["online", "--env", "toys:Point-v0", "--rows", "TD3", "--set", "embedding_dim=3"],
+            "embedding_dim=3 has no effect with encoder=False: left out of TD3",
+        ),
+        (["offline", "--rows", "TD7", "--set", "random_steps=3"], "has no effect with --dataset"),
+    ],
+)
+def test_a_hyperparameter_that_changes_no_row_is_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", *words, "--out", str(tmp_path), "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_node_may_have_a_gpu_that_this_machine_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

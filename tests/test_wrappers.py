@@ -183,6 +183,9 @@ def test_a_class_of_a_program_cannot_be_named() -> None:
 
     with pytest.raises(td7.InputError, match=r"given .*Local, which a program or a function def"):
         td7.train(env=POINT, wrapper=[Local])
+    # Its name would be found here, but not in worker processes.
+    with pytest.raises(td7.InputError, match=r"given Local, which a program or a function def"):
+        td7.train(env=POINT, wrapper=["__main__:Local"])
     with pytest.raises(td7.InputError, match="wrapper takes MODULE:CLASS"):
         td7.train(env=POINT, wrapper=3)  # type: ignore[arg-type]
 

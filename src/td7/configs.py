@@ -24,21 +24,23 @@ def setting(
     choices: Sequence[str] | None = None,
     before: Any = None,
     structural: bool = False,
+    needs: Mapping[str, Sequence[Any]] | None = None,
     metavar: str = "NAME=VALUE",
     values: str = "",
 ) -> Any:
     """Declare a dataclass field with its description, the group it is listed in, and its range.
 
     `before` is the value of runs that are older than the field, if it is not the default.
-    `structural`: weights that were trained with one value mean nothing with another. Of an
-    option that takes several values, `metavar` is what the help calls one of them, and `values`
-    their kind, if it is not the option's name: see `td7.option_values`.
+    `structural`: weights that were trained with one value mean nothing with another. `needs` has,
+    for other fields, the values with which this one has an effect (of several values: one of them).
+    Of an option that takes several values, `metavar` is what the help calls one of them, and
+    `values` their kind, if it is not the option's name: see `td7.option_values`.
     """
     if choices is not None:
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
     texts = {"doc": doc, "group": group, "metavar": metavar, "values": values}
-    metadata = {**texts, "before": before, "structural": structural, **limits}
+    metadata = {**texts, "before": before, "structural": structural, "needs": needs, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -162,6 +164,12 @@ def _int(value: Any) -> int:
         return int(_float(value))
 
 
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):  # not "None", nor "True"
+        raise ValueError
+    return str(value)
+
+
 def _bool(value: Any) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ValueError
@@ -180,7 +188,7 @@ _PARSERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     int: ("a whole number", _int),
     float: ("a number", _float),
     bool: ("true or false", _bool),
-    str: ("text", str),
+    str: ("text", _text),
     tuple[str, ...]: ("distinct words such as a,b", _distinct_words),
 }
 

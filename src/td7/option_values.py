@@ -86,15 +86,14 @@ def parse_wrappers(value: Any) -> list[Wrapper]:
 def _parse_wrapper(word: Any) -> Wrapper:
     if isinstance(word, type):
         if word.__module__ == "__main__" or "<locals>" in word.__qualname__:
-            raise InputError(
-                f"{WRAPPER} takes a class of a module, given {word.__qualname__}, which a program "
-                "or a function defines; let env be a function that returns the wrapped task"
-            )
+            raise _not_of_a_module(word.__qualname__)
         return Wrapper(f"{word.__module__}:{word.__qualname__}")
     match = re.fullmatch(r"([\w.]+:[\w.]+)(?::(.*))?", str(word), re.DOTALL)
     if not match:
         raise InputError(f"{WRAPPER} takes MODULE:CLASS or MODULE:CLASS:JSON, given {word!r}")
     name, text = match.groups()
+    if name.startswith("__main__:"):
+        raise _not_of_a_module(name.partition(":")[2])
     try:
         kwargs = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -105,6 +104,14 @@ def _parse_wrapper(word: Any) -> Wrapper:
             f'{name}:{{"scale": 0.1}}, given {text!r}'
         )
     return Wrapper(name, {n: _json_value(n, v, f"{WRAPPER} {name}") for n, v in kwargs.items()})
+
+
+def _not_of_a_module(name: str) -> InputError:
+    """Worker processes would not find it."""
+    return InputError(
+        f"{WRAPPER} takes a class of a module, given {name}, which a program or a function "
+        "defines; let env be a function that returns the wrapped task"
+    )
 
 
 def _from_json(name: str, text: str) -> Any:

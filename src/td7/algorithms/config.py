@@ -1,10 +1,13 @@
 """What the configs of all algorithms have in common."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
-from td7.configs import check_fields, setting
+from td7.configs import build_config, check_fields, setting
+from td7.errors import Option
+from td7.option_values import to_word
 from td7.types import Task
 
 LARGEST_BATCH = 1_000_000  # far above any in use; a larger one is probably a typo
@@ -38,6 +41,7 @@ class LearnerConfig:
 
 
 ONLINE_GROUPS = ("Exploration", "Replay", "Policy checkpoints")  # no effect on a dataset
+WITH_CHECKPOINTS = {"checkpoints": tuple(CRITERIA)}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class OnlineConfig(LearnerConfig):
         "that step; with checkpoints always after an episode",
         group="Exploration",
         choices=("episode", "steps"),
+        needs={"checkpoints": ("none",)},
     )
     replay_capacity: int = setting(
         1_000_000, "transitions kept per seed", group="Replay", at_least=1
@@ -71,22 +76,36 @@ class OnlineConfig(LearnerConfig):
         True,
         "end an assessment as soon as it is worse than the checkpoint",
         group="Policy checkpoints",
+        needs=WITH_CHECKPOINTS,
     )
     early_assessment_episodes: int = setting(
-        1, "episodes per assessment, early stage", group="Policy checkpoints", at_least=1
+        1,
+        "episodes per assessment, early stage",
+        group="Policy checkpoints",
+        at_least=1,
+        needs=WITH_CHECKPOINTS,
     )
     late_assessment_episodes: int = setting(
-        20, "episodes per assessment, late stage", group="Policy checkpoints", at_least=1
+        20,
+        "episodes per assessment, late stage",
+        group="Policy checkpoints",
+        at_least=1,
+        needs=WITH_CHECKPOINTS,
     )
     # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
     early_updates: int = setting(
-        750_000, "updates after which the late stage starts", group="Policy checkpoints", at_least=0
+        750_000,
+        "updates after which the late stage starts",
+        group="Policy checkpoints",
+        at_least=0,
+        needs=WITH_CHECKPOINTS,
     )
     late_stage: str = setting(
         "next_update",
         "when the late stage starts: with the update after the `early_updates` first ones, as in "
         "the authors' program, or right after them",
         group="Policy checkpoints",
+        needs=WITH_CHECKPOINTS,
         choices=("next_update", "at_once"),
         before="at_once",
     )
@@ -94,12 +113,14 @@ class OnlineConfig(LearnerConfig):
         0.9,
         "factor on the checkpoint's criterion when the late stage starts",
         group="Policy checkpoints",
+        needs=WITH_CHECKPOINTS,
         at_least=0,
     )
     test_policy: str = setting(
         "checkpoint",
         "policy that evaluations use, if there are checkpoints",
         group="Policy checkpoints",
+        needs=WITH_CHECKPOINTS,
         choices=("checkpoint", "current"),
     )
 
@@ -117,3 +138,33 @@ class OnlineConfig(LearnerConfig):
             starts_late_at_once=self.late_stage == "at_once",
             reset_weight=self.criterion_reset_weight,
         )
+
+
+def without_effect(
+    cls: type[LearnerConfig],
+    settings: Mapping[str, Any],
+    names: Iterable[str],
+    *,
+    offline: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Return why some of the settings change nothing, by name: "with encoder=False".
+
+    Only those among `names` that differ from the defaults count. `offline` are an algorithm's
+    defaults on a dataset, if it learns from one.
+    """
+    defaults = build_config(cls, offline or {})
+    config = build_config(cls, {**(offline or {}), **settings})
+    reasons = {}
+    for name in names:
+        metadata = cls.__dataclass_fields__[name].metadata
+        if getattr(config, name) == getattr(defaults, name):
+            continue
+        if offline is not None and metadata.get("group") in ONLINE_GROUPS:
+            reasons[name] = f"with {Option('dataset')}"
+            continue
+        for other, wanted in (metadata.get("needs") or {}).items():
+            value = getattr(config, other)
+            values = value if isinstance(value, tuple) else (value,)
+            if not set(values) & set(wanted):
+                reasons[name] = f"with {other}={to_word(value)}"
+    return reasons

@@ -48,10 +48,19 @@ class MaximumEntropyConfig(OnlineConfig):
         False, "critics and actor read SALE's embeddings, as in TD7", group="SALE", structural=True
     )
     embedding_dim: int = setting(
-        256, "width of the embeddings zs and zsa", group="SALE", at_least=1, structural=True
+        256,
+        "width of the embeddings zs and zsa",
+        group="SALE",
+        at_least=1,
+        structural=True,
+        needs={"sale": (True,)},
     )
     target_every: int = setting(
-        250, "updates between copies to SALE's fixed encoders", group="SALE", at_least=1
+        250,
+        "updates between copies to SALE's fixed encoders",
+        group="SALE",
+        at_least=1,
+        needs={"sale": (True,)},
     )
 
 

@@ -37,7 +37,12 @@ class TD3Config(TwinCriticConfig):
         choices=("polyak", "copy"),
     )
     target_rate: float = setting(
-        0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
+        0.005,
+        "Polyak rate of the target networks, tau",
+        group="TD3",
+        above=0,
+        at_most=1,
+        needs={"target_update": ("polyak",)},
     )
     encoder: bool = setting(
         False,
@@ -46,7 +51,12 @@ class TD3Config(TwinCriticConfig):
         structural=True,
     )
     embedding_dim: int = setting(
-        256, "width of the embeddings zs and zsa", group="SALE", at_least=1, structural=True
+        256,
+        "width of the embeddings zs and zsa",
+        group="SALE",
+        at_least=1,
+        structural=True,
+        needs={"encoder": (True,)},
     )
 
 

@@ -72,7 +72,12 @@ class TD7Config(TwinCriticConfig):
         structural=True,
     )
     critic_phi_dim: int = setting(
-        0, "width of phi in the critics; 0: hidden_dim", group="SALE", at_least=0, structural=True
+        0,
+        "width of phi in the critics; 0: hidden_dim",
+        group="SALE",
+        at_least=0,
+        structural=True,
+        needs={"critic_inputs": ("phi",)},
     )
     zs_norm: str = setting("avg_l1", "norm of zs", group="SALE", choices=NORMS, structural=True)
     zsa_norm: str = setting("none", "norm of zsa", group="SALE", choices=NORMS, structural=True)
@@ -87,7 +92,11 @@ class TD7Config(TwinCriticConfig):
         structural=True,
     )
     encoder_loss: str = setting(
-        "mse", "loss between zsa and its target", group="SALE", choices=tuple(ENCODER_LOSSES)
+        "mse",
+        "loss between zsa and its target",
+        group="SALE",
+        choices=tuple(ENCODER_LOSSES),
+        needs={"encoder_training": ("decoupled", "end_to_end")},
     )
     encoder_training: str = setting(
         "decoupled",
@@ -97,7 +106,11 @@ class TD7Config(TwinCriticConfig):
         structural=True,
     )
     encoder_loss_weight: float = setting(
-        1.0, "weight of the encoder's loss in end-to-end training, beta", group="SALE", at_least=0
+        1.0,
+        "weight of the encoder's loss in end-to-end training, beta",
+        group="SALE",
+        at_least=0,
+        needs={"encoder_training": ("end_to_end",)},
     )
     fixed_embeddings: bool = setting(
         True,

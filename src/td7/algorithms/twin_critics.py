@@ -69,13 +69,18 @@ class TwinCriticConfig(OnlineConfig):
         choices=("lap", "uniform"),
     )
     priority_exponent: float = setting(
-        0.4, "exponent of the priorities, alpha in LAP", group="LAP", at_least=0
+        0.4,
+        "exponent of the priorities, alpha in LAP",
+        group="LAP",
+        at_least=0,
+        needs={"replay": ("lap",)},
     )
     min_priority: float = setting(
         1.0,
         "minimum |TD error| of a priority, and where the Huber loss becomes linear",
         group="LAP",
         above=0,
+        needs={"replay": ("lap",)},
     )
     value_clipping: bool = setting(
         False, "clip target values to the range of value targets seen", group="Value clipping"

@@ -64,6 +64,8 @@ def _show_plan(plan: "Plan") -> None:
 
     console = new_console()
     console.print(plan_table(plan.states))
+    for note in plan.notes:
+        print(f"note: {note}")
     done, total = len(plan.status.done), len(plan.states)
     if done == total:
         print(f"all {total} runs are done")

@@ -247,6 +247,8 @@ def _unpaired(sides: Sequence[Side]) -> list[str]:
     baseline, *others = sides
     if not others:
         tasks = ", ".join(baseline.results)
+        if len(baseline.results) > 1:
+            return [f"the runs of {baseline.name} are on different tasks: {tasks}"]
         return [f"{baseline.name} on {tasks} is alone; a comparison needs two runs"]
     lines = []
     compared = {task for task, _, _ in _shared_tasks(sides)}

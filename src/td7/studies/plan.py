@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from td7.algorithms import algorithm
+from td7.algorithms.config import without_effect
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, unknown
 from td7.runs.record import total_seconds
@@ -28,19 +29,25 @@ def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedR
         if request.rows and row.label not in request.rows:
             continue
         row_folder = _row_folder(out, number, row.label)
+        useless = _without_effect(chosen, row, request.options.set)
+        settings = {n: v for n, v in request.options.set.items() if n not in useless}
         for task, where in _tasks(chosen, request.tasks, datasets):
             options = replace(
                 request.options,
                 **where,
                 variant=f"{chosen.name}/{row.label}",
                 steps=request.steps or chosen.steps,
-                set=_settings_of(row, request.options.set),
+                set=settings,
             )
             for suffix, seeds in _divide_seeds(options.seeds, request.seeds_each):
                 folder = row_folder / f"{_slug(task)}{suffix}"
                 seeded = replace(options, seeds=seeds)
                 runs.append(PlannedRun(row.label, row.algorithm, task, folder, seeded))
     _check_hyperparameters(request.options.set, {run.algorithm for run in runs})
+    for name in request.options.set:
+        if runs and not any(name in run.options.set for run in runs):
+            lines = [line for line in settings_left_out(request) if line.startswith(f"{name}=")]
+            raise InputError("; ".join(lines))
     for label in request.rows:
         chosen.label(label)  # raises for one that the study does not have
     _check_folders(runs)
@@ -59,10 +66,32 @@ def _tasks(chosen: Study, tasks: Sequence[str], datasets: Path) -> list[tuple[st
     return selected
 
 
-def _settings_of(row: Row, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the hyperparameters that the row's algorithm has."""
-    names = algorithm(row.algorithm).config.__dataclass_fields__
-    return {name: value for name, value in settings.items() if name in names}
+def _without_effect(chosen: Study, row: Row, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return why some of the hyperparameters change nothing in a row, by name."""
+    of_row = algorithm(row.algorithm)
+    fields = of_row.config.__dataclass_fields__
+    known = {name: value for name, value in settings.items() if name in fields}
+    why = without_effect(
+        of_row.config,
+        {**known, **row.settings},
+        [name for name in known if name not in row.settings],
+        offline=of_row.offline if chosen.datasets else None,
+    )
+    absent = {name: f"in {row.algorithm}" for name in settings if name not in fields}
+    return {**absent, **why}
+
+
+def settings_left_out(request: StudyRequest) -> list[str]:
+    """Return a line per hyperparameter and reason, with the rows that it does not change."""
+    rows: dict[str, list[str]] = {}
+    chosen = study(request.name)
+    for row in chosen.rows.values():
+        if request.rows and row.label not in request.rows:
+            continue
+        for name, why in _without_effect(chosen, row, request.options.set).items():
+            line = f"{name}={request.options.set[name]} has no effect {why}"
+            rows.setdefault(line, []).append(row.label)
+    return [f"{line}: left out of {', '.join(labels)}" for line, labels in rows.items()]
 
 
 def _divide_seeds(seeds: tuple[int, ...], each: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -85,7 +114,7 @@ def _slug(text: str) -> str:
 
 
 def _check_hyperparameters(settings: Mapping[str, Any], algorithms: Iterable[str]) -> None:
-    """Raise for a hyperparameter that no row has."""
+    """Raise for a hyperparameter that no algorithm has."""
     names = {n: None for a in sorted(algorithms) for n in algorithm(a).config.__dataclass_fields__}
     for name in settings:
         if names and name not in names:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from td7.algorithms import algorithm
 from td7.configs import parse_number
-from td7.errors import InputError, Option
+from td7.errors import InputError, Option, say
 from td7.option_types import StudyKeywords
 from td7.options import StudyOptions, document_options, options_from, with_hyperparameters
 from td7.processes import stop_script_import
@@ -16,7 +16,13 @@ from td7.rollouts.registration import describe
 from td7.runs.loggers.selection import Loggers
 from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
 from td7.studies.local import launch
-from td7.studies.plan import StudyStatus, missing_datasets, plan_runs, usual_rates
+from td7.studies.plan import (
+    StudyStatus,
+    missing_datasets,
+    plan_runs,
+    settings_left_out,
+    usual_rates,
+)
 from td7.studies.progress import StudyProgress
 from td7.studies.ray_cluster import Resources, launch_on_ray
 from td7.studies.rows import Study
@@ -53,6 +59,11 @@ class Plan:
         return self.status.seconds_left(self.usual_rates, self.options.at_once)
 
     @property
+    def notes(self) -> list[str]:
+        """Return a line per hyperparameter that does not apply to some rows."""
+        return settings_left_out(self.request)
+
+    @property
     def missing_datasets(self) -> list[str]:
         """Return a line for each dataset that a run needs and that does not exist."""
         return missing_datasets(
@@ -71,7 +82,10 @@ def study(name: str, **options: Unpack[StudyKeywords]) -> StudyStatus:
     row whose algorithm has one by that name. `set` takes them as well, as a dictionary.
     """
     stop_script_import()
-    return run_study(make_plan(study_options({"name": name, **options})))
+    plan = make_plan(study_options({"name": name, **options}))
+    for note in () if plan.options.quiet else plan.notes:
+        say(f"note: {note}")
+    return run_study(plan)
 
 
 document_options(study, StudyOptions, StudyStatus)

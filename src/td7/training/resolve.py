@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from td7.algorithms import ALGORITHMS, Algorithm, algorithm, registered_name
-from td7.algorithms.config import ONLINE_GROUPS, LearnerConfig, OnlineConfig
+from td7.algorithms.config import LearnerConfig, OnlineConfig, without_effect
 from td7.configs import build_config, parse_field, parse_settings
 from td7.datasets.dataset import Dataset, task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
@@ -219,7 +219,12 @@ def _hyperparameters(
         settings = _offline_settings(chosen, settings)
     elif not chosen.online or selection.is_offline_row:
         raise InputError(f"{options.variant or chosen.name} learns from a dataset: give {DATASET}")
-    return build_config(chosen.config, settings).for_task(task)
+    config = build_config(chosen.config, settings)
+    own = settings_of(options.set)
+    offline = chosen.offline if dataset else None
+    for name, why in without_effect(chosen.config, settings, own, offline=offline).items():
+        raise InputError(f"{name}={own[name]} has no effect {why}")
+    return config.for_task(task)
 
 
 def _normalises(options: TrainOptions, selection: _Selection) -> bool:
@@ -234,17 +239,10 @@ def _normalises(options: TrainOptions, selection: _Selection) -> bool:
 
 
 def _offline_settings(chosen: Algorithm, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what the algorithm changes for datasets; refuses those without effect."""
+    """The settings with what the algorithm changes for datasets."""
     if chosen.offline is None:
         allowed = ", ".join(a.name for a in ALGORITHMS.values() if a.offline is not None)
         raise InputError(f"{chosen.name} does not learn from a dataset; allowed: {allowed}")
-    defaults = build_config(chosen.config, chosen.offline)
-    for field in dataclasses.fields(defaults):
-        name = field.name
-        if name in settings and field.metadata["group"] in ONLINE_GROUPS:
-            value = settings[name]
-            if parse_field(chosen.config, name, value) != getattr(defaults, name):
-                raise InputError(f"{name}={value} has no effect with {DATASET}")
     return {**chosen.offline, **settings}
 
 
