@@ -28,7 +28,7 @@ $(BIN)/pip:
 
 demo: $(or $(wildcard .venv/installed),.venv/installed-demo)  ## train TD7 on a small task, show a learning curve and a video; about two minutes
 	@$(BIN)/td7 train td7 --env InvertedPendulum-v5 --seeds 0-1 --steps 5000 \
-	    --set random_steps=500 learning_rate=1e-3 hidden_dim=64 embedding_dim=64 batch_size=128 target_every=25 \
+	    --set random_steps=500 learning_rate=3e-3 hidden_dim=64 embedding_dim=64 batch_size=128 target_every=25 \
 	    --evaluate-every 250 --evaluation-episodes 5 --out $(DEMO)
 	@if problem=$$($(BIN)/td7 evaluate $(DEMO) --seed 0 --episodes 1 --video $(DEMO)/video.mp4 --video-seconds 10 2>&1); \
 	    then echo "video           $(DEMO)/video.mp4"; \
