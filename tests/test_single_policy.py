@@ -59,8 +59,7 @@ def test_an_exported_policy_is_not_trained_anew(
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     assert main(["resume", str(out)]) == 2
     assert capsys.readouterr().err == (
-        f"td7: {out} holds a policy that was exported from the run 'run', and no snapshot to "
-        "continue from; resume that run\n"
+        f"td7: {out} holds a policy exported from the run 'run', and no snapshot; resume that run\n"
     )
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
 

@@ -155,7 +155,7 @@ def sources(config: type) -> dict[str, str]:
         before = ""
         lines = inspect.getsource(cls).splitlines()
         for number, line in enumerate(lines):
-            field = re.match(r"    (\w+): .* = (?:setting|new_default)\(", line)
+            field = re.match(r"    (\w+): .* = (?:setting|of_sale|new_default)\(", line)
             if not field:
                 continue
             start = number

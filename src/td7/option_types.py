@@ -88,7 +88,7 @@ class Hyperparameters(TypedDict, total=False):
     """what the actor reads; phi: a linear layer of s with a norm; s: the raw state (zs, phi, s) –
     td7"""
     critic_phi_dim: int
-    """width of phi in the critics; 0: hidden_dim – td7"""
+    """phi's width in the critics; 0: hidden_dim – td7"""
     zs_norm: str
     """norm of zs (none, avg_l1, layer, batch) – td7"""
     zsa_norm: str
@@ -105,7 +105,7 @@ class Hyperparameters(TypedDict, total=False):
     encoder_loss_weight: float
     """weight of the encoder's loss in end-to-end training, beta – td7"""
     fixed_embeddings: bool
-    """critics and actor read the encoder of the previous iteration – td7"""
+    """critics and actor read the previous encoder – td7"""
     cloning_weight: float
     """behaviour cloning weight, lambda (offline: 0.1) – td7"""
     target_update: str

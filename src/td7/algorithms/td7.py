@@ -13,6 +13,7 @@ Glossary, after the paper's appendix A:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -50,47 +51,34 @@ LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
 }
 
 
+of_sale = partial(setting, group="SALE", structural=True)
+
+
 @dataclass(frozen=True)
 class TD7Config(TwinCriticConfig):
     """The paper's table "TD7 Hyperparameters", and the choices that its studies vary."""
 
-    embedding_dim: int = setting(
-        256, "width of the embeddings zs and zsa", group="SALE", at_least=1, structural=True
-    )
-    critic_inputs: tuple[str, ...] = setting(
+    embedding_dim: int = of_sale(256, "width of the embeddings zs and zsa", at_least=1)
+    critic_inputs: tuple[str, ...] = of_sale(
         ("zsa", "zs", "phi"),
         "what the critics read; phi: a linear layer of (s, a) with a norm; sa: the raw (s, a)",
-        group="SALE",
         choices=("zsa", "zs", "phi", "sa"),
-        structural=True,
     )
-    actor_inputs: tuple[str, ...] = setting(
+    actor_inputs: tuple[str, ...] = of_sale(
         ("zs", "phi"),
         "what the actor reads; phi: a linear layer of s with a norm; s: the raw state",
-        group="SALE",
         choices=("zs", "phi", "s"),
-        structural=True,
     )
-    critic_phi_dim: int = setting(
+    critic_phi_dim: int = of_sale(
         0,
-        "width of phi in the critics; 0: hidden_dim",
-        group="SALE",
+        "phi's width in the critics; 0: hidden_dim",
         at_least=0,
-        structural=True,
         needs={"critic_inputs": ("phi",)},
     )
-    zs_norm: str = setting("avg_l1", "norm of zs", group="SALE", choices=NORMS, structural=True)
-    zsa_norm: str = setting("none", "norm of zsa", group="SALE", choices=NORMS, structural=True)
-    phi_norm: str = setting(
-        "avg_l1", "norm of every phi", group="SALE", choices=NORMS, structural=True
-    )
-    learning_target: str = setting(
-        "next_zs",
-        "what zsa predicts",
-        group="SALE",
-        choices=tuple(LEARNING_TARGETS),
-        structural=True,
-    )
+    zs_norm: str = of_sale("avg_l1", "norm of zs", choices=NORMS)
+    zsa_norm: str = of_sale("none", "norm of zsa", choices=NORMS)
+    phi_norm: str = of_sale("avg_l1", "norm of every phi", choices=NORMS)
+    learning_target: str = of_sale("next_zs", "what zsa predicts", choices=tuple(LEARNING_TARGETS))
     encoder_loss: str = setting(
         "mse",
         "loss between zsa and its target",
@@ -98,12 +86,10 @@ class TD7Config(TwinCriticConfig):
         choices=tuple(ENCODER_LOSSES),
         needs={"encoder_training": ("decoupled", "end_to_end")},
     )
-    encoder_training: str = setting(
+    encoder_training: str = of_sale(
         "decoupled",
         "the encoder learns from its own loss, jointly with the critics, or not at all",
-        group="SALE",
         choices=("decoupled", "end_to_end", "frozen"),
-        structural=True,
     )
     encoder_loss_weight: float = setting(
         1.0,
@@ -112,12 +98,7 @@ class TD7Config(TwinCriticConfig):
         at_least=0,
         needs={"encoder_training": ("end_to_end",)},
     )
-    fixed_embeddings: bool = setting(
-        True,
-        "critics and actor read the encoder of the previous iteration",
-        group="SALE",
-        structural=True,
-    )
+    fixed_embeddings: bool = of_sale(True, "critics and actor read the previous encoder")
     critic_activation: str = new_default(TwinCriticConfig, "critic_activation", "elu")
     actor_value: str = new_default(TwinCriticConfig, "actor_value", "mean")
     replay: str = new_default(TwinCriticConfig, "replay", "lap")
@@ -141,7 +122,6 @@ def critic_network(
 ) -> Network:
     """Two critics: [zsa, zs, AvgL1Norm(Linear(s, a))] -> 256 -> 256 -> 1, ELU."""
     c, z, h = config, config.embedding_dim, config.hidden_dim
-    activation = c.critic_activation
     raw = ("state", "action")
     phi = [Layer("phi", raw, c.critic_phi_dim or h, norm=c.phi_norm)]
     reads = [name for i in c.critic_inputs for name in (raw if i == "sa" else (i,))]
@@ -149,8 +129,8 @@ def critic_network(
         {"state": state_dim, "action": action_dim, "zsa": zsa_dim or z, "zs": z},
         (
             *(phi if "phi" in c.critic_inputs else []),
-            Layer("q1", tuple(reads), h, activation=activation),
-            Layer("q2", ("q1",), h, activation=activation),
+            Layer("q1", tuple(reads), h, activation=c.critic_activation),
+            Layer("q2", ("q1",), h, activation=c.critic_activation),
             Layer("value", ("q2",), 1),
         ),
         heads=2,
@@ -483,16 +463,11 @@ class TD7(TwinCriticLearner):
 
     @stage
     def _train_actor(
-        self,
-        batch: Batch,
-        x: Features,
-        encoder_flat: Tensor,
-        critic_flat: Tensor,
-        active: Tensor | None,
+        self, batch: Batch, x: Features, encoders: Tensor, critics: Tensor, active: Tensor | None
     ) -> None:
         """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean of both critics at a_pi = pi(z_t^s, s)."""
-        encoder = unflatten(self.sale.layout, encoder_flat)
-        critic = unflatten(self.critic.layout, critic_flat)
+        encoder = unflatten(self.sale.layout, encoders)
+        critic = unflatten(self.critic.layout, critics)
         zs = x.get("zs")
 
         def loss(actor: Parameters) -> tuple[Tensor, ActorAux]:

@@ -24,7 +24,6 @@ from td7.seeding import SEED_BITS
 from td7.types import Fingerprint, Task, Wrapper
 
 FINISHED = "finished.json"
-EXPORTED_FROM = "exported_from"  # a field of config.json where a folder has one policy of a run
 TABLES = ("evaluations.csv", "episodes.csv", "metrics.csv")
 SEALED = ("config.json", *TABLES, "timings.csv")
 # What a folder holds before it has its config.json.

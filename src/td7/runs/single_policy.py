@@ -7,12 +7,24 @@ it like the run itself; it has no snapshot to resume from.
 from collections.abc import Sequence
 from pathlib import Path
 
+from td7.errors import InputError
 from td7.files import make_folder, write
 from td7.runs.folder import check_new, write_config
 from td7.runs.policies import Policy, policy_folder
 from td7.runs.policy_files import read_description, weights_file, write_policies
-from td7.runs.record import EXPORTED_FROM, RunRecord, run_and_step
+from td7.runs.record import RunRecord, run_and_step
 from td7.runs.trust import is_signed
+
+EXPORTED_FROM = "exported_from"  # a field of config.json: the run's name
+
+
+def check_not_exported(record: RunRecord) -> None:
+    """Raise an InputError if the folder is such a one: to resume it would train it anew."""
+    if EXPORTED_FROM in record.data:
+        raise InputError(
+            f"{record.folder} holds a policy exported from the run {record.data[EXPORTED_FROM]!r}, "
+            "and no snapshot; resume that run"
+        )
 
 
 def write_folder(path: Path, policy: Policy, seed: int, out: Path | None) -> Path:

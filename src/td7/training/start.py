@@ -32,7 +32,6 @@ from td7.runs.folder import (
 from td7.runs.listeners import Listener, ListenerFault
 from td7.runs.loggers.selection import Loggers
 from td7.runs.record import (
-    EXPORTED_FROM,
     RunRecord,
     check_tables,
     command_line,
@@ -40,6 +39,7 @@ from td7.runs.record import (
     finished_steps,
     versions,
 )
+from td7.runs.single_policy import check_not_exported
 from td7.runs.snapshots import (
     check_processes,
     has_snapshot,
@@ -140,11 +140,7 @@ def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None =
     """Continue a run from its last snapshot; refuse what does not fit it before any change."""
     _check_listener(listener)
     record = RunRecord.read(path)
-    if EXPORTED_FROM in record.data:
-        raise InputError(
-            f"{path} holds a policy that was exported from the run {record.data[EXPORTED_FROM]!r}, "
-            "and no snapshot to continue from; resume that run"
-        )
+    check_not_exported(record)
     with folders_named(record.fingerprint):
         return _continue(record, changes, listener)
 
