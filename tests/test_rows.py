@@ -13,6 +13,7 @@ from torch import Tensor
 import td7
 import toys
 from td7.algorithms import algorithm
+from td7.algorithms.config import without_effect
 from td7.cli.main import main
 from td7.configs import build_config
 from td7.datasets.download import DATASETS
@@ -380,9 +381,11 @@ def test_a_variant_trains_and_resumes(tmp_path: Path, name: str) -> None:
     words = ["train", "--variant", name, "--env", "toys:Point-v0", "--steps", "60", "--quiet"]
     words += ["--evaluate-every", "20", "--evaluation-episodes", "1", "--out", str(path)]
     row = variant(name)
-    known = _fields(algorithm(row.algorithm).config)
+    config = algorithm(row.algorithm).config
     settings = {**TINY_OF[row.algorithm], "random_steps": 20}
-    assignments = [f"{k}={v}" for k, v in settings.items() if k in known]
+    known = {k: v for k, v in settings.items() if k in _fields(config)}
+    useless = without_effect(config, {**known, **row.settings}, known)
+    assignments = [f"{k}={v}" for k, v in known.items() if k not in useless]
     assert main([*words, "--set", *assignments]) == 0
     assert main(["resume", str(path), "--steps", "80", "--quiet"]) == 0
     run = td7.Run(path)

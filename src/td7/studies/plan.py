@@ -44,10 +44,6 @@ def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedR
                 seeded = replace(options, seeds=seeds)
                 runs.append(PlannedRun(row.label, row.algorithm, task, folder, seeded))
     _check_hyperparameters(request.options.set, {run.algorithm for run in runs})
-    for name in request.options.set:
-        if runs and not any(name in run.options.set for run in runs):
-            lines = [line for line in settings_left_out(request) if line.startswith(f"{name}=")]
-            raise InputError("; ".join(lines))
     for label in request.rows:
         chosen.label(label)  # raises for one that the study does not have
     _check_folders(runs)
