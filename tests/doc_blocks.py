@@ -20,6 +20,7 @@ import pytest
 from dataset_files import save
 from td7 import api
 from td7.algorithms import ALGORITHMS, Algorithm, algorithm
+from td7.algorithms.config import without_effect
 from td7.option_values import parse_seeds
 from td7.options import StudyOptions, TrainOptions
 from td7.rollouts.registration import describe
@@ -191,14 +192,18 @@ def algorithm_of(options: TrainOptions) -> Algorithm:
 
 
 def _small_settings(options: TrainOptions) -> dict[str, Any]:
-    fields = algorithm_of(options).config.__dataclass_fields__
+    config = algorithm_of(options).config
+    fields = config.__dataclass_fields__
     given = dict(settings_of(options.set))
     fixed = variant(options.variant).settings if options.variant else {}
     offline = {"random_steps"} if options.dataset else set()
-    for field, most in SMALL.items():
-        if field in fields and field not in fixed and field not in offline:
-            given[field] = min(int(given.get(field, most)), most)
-    return given
+    small = {
+        field: min(int(given.get(field, most)), most)
+        for field, most in SMALL.items()
+        if field in fields and field not in fixed and field not in offline
+    }
+    useless = without_effect(config, {**fixed, **given, **small}, small)
+    return {**given, **{field: value for field, value in small.items() if field not in useless}}
 
 
 def _study_options(original: Any, values: Mapping[str, Any]) -> StudyOptions:

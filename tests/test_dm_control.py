@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -81,6 +82,8 @@ def test_without_the_package(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing_command: FailingCommand
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
+    for registered in [id for id in gymnasium.registry if id.startswith("dm_control/")]:
+        monkeypatch.delitem(gymnasium.registry, registered)  # by other tests of this process
     message = failing_command("train", "--env", WALKER, "--out", tmp_path / "run")
     assert message.startswith(f"task {WALKER!r} needs shimmy and dm-control, which the extra ")
     assert "pip install -e '.[dm-control]' in a clone, or pip install shimmy dm-control" in message

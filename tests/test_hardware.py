@@ -136,7 +136,7 @@ def test_a_task_typed_into_a_shell_stays_in_its_process(monkeypatch: pytest.Monk
 
 def test_processes_that_cannot_start_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("Pendulum-v1")
-    with pytest.raises(InputError, match="are for a cpu"):
+    with pytest.raises(InputError, match="is for a cpu"):
         choose_processes("2", "cuda", task, **LONG)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     monkeypatch.setattr(

@@ -201,7 +201,7 @@ def test_a_failing_environment_hides_no_rows(tmp_path: Path) -> None:
 
 def test_a_listener_is_a_function(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(InputError, match=r"listener takes a function .* given a str"):
+    with pytest.raises(InputError, match=r"listener must be a function .* given a str"):
         td7.train(**GIVEN, steps=80, set=SMALL, out=str(out), listener="wandb")  # type: ignore[arg-type]
     assert not out.exists()
 

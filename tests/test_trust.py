@@ -46,6 +46,7 @@ def strange_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert main(["train", *options]) == 0
     yield path
     sys.path.remove(str(folder))
+    sys.modules.pop("stranger", None)  # which other tests expect not to be imported
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import threading
-from argparse import Action, Namespace
+from argparse import SUPPRESS, Action, Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM
@@ -174,6 +174,7 @@ def build_parser(
         "--version",
         action=_ShowVersions,
         nargs=0,
+        default=SUPPRESS,
         help="show the versions of td7, Python, PyTorch, NumPy, Gymnasium and MuJoCo",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
