@@ -2,12 +2,14 @@
 
 Exactly one of them may write to it. The other one ends with status 2 and one line, or, where the
 first one has finished already, finds nothing left to do. What is in the folder in the end is what
-the winner makes of it alone, its config.json included.
+the winner makes of it alone, its config.json included. Of two studies, the other one names the run
+that it could not begin, and ends with status 1.
 """
 
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,16 +68,37 @@ class Campaign:
 
     def _studies(self, late: float, folder: Path) -> str:
         command = [*STUDY, "--out", str(folder / "study")]
-        winners, outputs = race([command, command], late, folder)
+        winners, outputs = race([command, command], late, folder, _check_losing_study)
         assert winners, f"study/study: nobody wins: {outputs}"
         self._study.check_same(folder / "study")
         return f"study/study: {'one wins' if len(winners) == 1 else 'one after the other'}"
 
 
-def race(commands: Sequence[Sequence[str]], late: float, folder: Path) -> tuple[list[int], str]:
+def _check_losing_run(status: int | None, output: str) -> None:
+    """It ends with a line and status 2."""
+    assert status == 2, f"status {status}: {output}"
+    error_line(output)
+
+
+def _check_losing_study(status: int | None, output: str) -> None:
+    """It names its run that the other study has begun, as it names any run that fails."""
+    lines = output.splitlines()
+    assert status == 1, f"status {status}: {output}"
+    assert not any(line.startswith("Traceback") for line in lines), lines
+    assert any(
+        re.match("failed: .*(already holds a run|another process)", line) for line in lines
+    ), lines
+
+
+def race(
+    commands: Sequence[Sequence[str]],
+    late: float,
+    folder: Path,
+    check_loser: Callable[[int | None, str], None] = _check_losing_run,
+) -> tuple[list[int], str]:
     """Run two commands at the same moment, the second one later by `late`.
 
-    Return which of them succeed, and what both print. The other must end with a line and status 2.
+    Return which of them succeed, and what both print.
     """
     outputs = [folder / f"output-{i}" for i in range(len(commands))]
     start = time.monotonic() + READY
@@ -92,8 +115,7 @@ def race(commands: Sequence[Sequence[str]], late: float, folder: Path) -> tuple[
         end_all(processes, folder)
     for status, output in zip(statuses, outputs, strict=True):
         if status != 0:
-            assert status == 2, f"status {status}: {output.read_text()}"
-            error_line(output.read_text())
+            check_loser(status, output.read_text())
     text = "; ".join(output.read_text() for output in outputs)
     return [i for i, status in enumerate(statuses) if status == 0], text
 

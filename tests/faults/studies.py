@@ -1,6 +1,7 @@
 """A small study that parts of the campaign disturb; its runs are programs of their own."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from faults.edits import Random
-from faults.runs import check_no_orphans, end_all, error_line, marked, remaining
+from faults.runs import check_no_orphans, end_all, marked, remaining
 from folders import differences, results, words
 from interrupted_runs import PROCESSES, ended, run_td7, wait_until
 from offline_runs import TINY
@@ -50,7 +51,7 @@ class Studies:
             status = ended(process)
             assert status is not None, f"the study hangs after a kill of {how}"
             if status > 0:
-                error_line(output.read_text())
+                check_failure_is_named(output.read_text())
             check_no_orphans(process, folder)
             processes.append(start(out, output, folder))
             assert ended(processes[-1]) == 0, output.read_text()
@@ -65,6 +66,13 @@ def start(out: Path, output: Path, folder: Path) -> BaseProcess:
     process = PROCESSES.Process(target=run_td7, args=(command, output, 0.0, marked(folder)))
     process.start()
     return process
+
+
+def check_failure_is_named(output: str) -> None:
+    """A study whose run was killed names the run and the signal."""
+    lines = output.splitlines()
+    assert not any(line.startswith("Traceback") for line in lines), lines
+    assert any(re.match("failed: .*: signal SIGKILL", line) for line in lines), lines
 
 
 def _send(process: BaseProcess, random: Random, folder: Path) -> str:
