@@ -31,6 +31,7 @@ from td7.errors import InputError, RunError
 from td7.processes import Script
 from td7.rollouts.registration import describe
 from td7.runs.folder import Table
+from td7.runs.members import Members
 from td7.runs.policies import kept_policies
 from td7.runs.policy_files import (
     read_description,
@@ -489,7 +490,7 @@ def test_an_evaluation_moves_the_policies_of_its_step_alone(tmp_path: Path) -> N
     process = tmp_path / "process-0"
     for step in (40, 80):
         write_policies(kept_policies(process, step), {"steps": [step], "seeds": [4]}, {4: b""})
-    MergedPolicies(tmp_path, (4,)).add_evaluated(process, [(4, 80, 1, 0.0, 10)])
+    MergedPolicies(tmp_path, Members((4,))).add_evaluated(process, [(4, 80, 1, 0.0, 10)])
     kept = {step: weights_file(kept_policies(tmp_path, step), 4).exists() for step in (40, 80)}
     assert kept == {40: False, 80: True}
 
@@ -511,7 +512,7 @@ def test_the_status_of_a_run_is_that_of_all_its_processes() -> None:
         status(0, learns=False, compiling_since=7.0),
     )
     merged = merged_status([first, second], (0, 3), 20.0)
-    assert [m.seed for m in merged.members] == [0, 3]
+    assert [m.id for m in merged.members] == [0, 3]
     assert (merged.seconds, merged.learns, merged.compiling_since) == (20.0, False, 7.0)
     assert merged.compiled_seconds == 0.0  # of all processes together there is none
     merged = merged_status([first, replace(second, learns=True)], (0, 3), 20.0)
@@ -530,7 +531,7 @@ def test_a_process_reports_that_it_compiles() -> None:
 
 def test_policies_are_merged_between_the_writes_of_a_process(tmp_path: Path) -> None:
     """A process has written its next policy.json, but not yet the weights, when another saves."""
-    policies, target = MergedPolicies(tmp_path, (0, 4)), tmp_path / "policy"
+    policies, target = MergedPolicies(tmp_path, Members((0, 4))), tmp_path / "policy"
 
     def write(process: int, seed: int, steps: int) -> Path:
         folder = tmp_path / f"process-{process}" / "policy"

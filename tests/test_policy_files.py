@@ -17,6 +17,7 @@ from folders import change_policy
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.files import read_sealed, write, write_sealed
+from td7.runs.members import Members
 from td7.runs.policies import load, save
 
 
@@ -133,7 +134,9 @@ def test_what_an_earlier_description_says_of_other_files_is_not_kept(run_copy: P
     description["weights"]["seed-7.safetensors"] = "0" * 64
     write_sealed(run_copy / "policy" / "policy.json", description)
     record = {"exploration": asdict(policy.exploration), "steps": 70}
-    save(run_copy / "policy", policy.spec, policy.network, {3: policy.flat}, record, (0, 3))
+    save(
+        run_copy / "policy", policy.spec, policy.network, {3: policy.flat}, record, Members((0, 3))
+    )
     final = json.loads((run_copy / "policy" / "policy.json").read_text())
     assert set(final["weights"]) == {"seed-0.safetensors", "seed-3.safetensors"}
 

@@ -157,7 +157,6 @@ def test_its_policy_acts_before_training(
     learner = build_learner(
         RunConfig.from_record(RunRecord.read(run)),
         describe(Task(POINT)),
-        (0, 1),
         CPU,
         torch.float32,
     )

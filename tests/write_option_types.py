@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from td7.rollouts.callables import MakeTask
-from td7.types import AnyPath, Settings, Wrapper
+from td7.types import AnyPath, Settings, Varied, Wrapper
 '''
 
 # What Python callers may give besides a value of the field's own type, by the kind of its values.
@@ -31,6 +31,7 @@ ACCEPTED = {
     "wrapper": "str | type | Wrapper | Iterable[str | type | Wrapper]",
     "seeds": "int | str | Iterable[int]",
     "set": "Settings",
+    "vary": "Varied",
     "rows": "str | Iterable[str]",
     "tasks": "str | Iterable[str]",
     **dict.fromkeys(("dataset", "datasets", "out", "start_from"), "AnyPath"),

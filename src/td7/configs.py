@@ -11,6 +11,7 @@ from td7.errors import InputError, Option, assigned, unknown
 
 Config = TypeVar("Config")
 Number = TypeVar("Number", int, float)
+SET = Option("set")
 
 
 def setting(
@@ -25,6 +26,8 @@ def setting(
     before: Any = None,
     structural: bool = False,
     needs: Mapping[str, Sequence[Any]] | None = None,
+    per_member: bool = False,
+    search: str = "",
     metavar: str = "NAME=VALUE",
     values: str = "",
 ) -> Any:
@@ -33,6 +36,8 @@ def setting(
     `before` is the value of runs that are older than the field, if it is not the default.
     `structural`: weights that were trained with one value mean nothing with another. `needs` has,
     for other fields, the values with which this one has an effect (of several values: one of them).
+    `per_member`: members of one run may have different values; a learner then reads a tensor [S]
+    (see `td7.networks.scalars`). `search` is what `td7 tune` searches by default, as in --search.
     Of an option that takes several values, `metavar` is what the help calls one of them, and
     `values` their kind, if it is not the option's name: see `td7.option_values`.
     """
@@ -40,7 +45,8 @@ def setting(
         doc = f"{doc} ({', '.join(choices)})"
     limits = {"at_least": at_least, "above": above, "at_most": at_most, "choices": choices}
     texts = {"doc": doc, "group": group, "metavar": metavar, "values": values}
-    metadata = {**texts, "before": before, "structural": structural, "needs": needs, **limits}
+    flags = {"structural": structural, "per_member": per_member, "search": search}
+    metadata = {**texts, "before": before, "needs": needs, **flags, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -55,14 +61,16 @@ def check_fields(config: Any, spelled: Callable[[str], str] = str) -> None:
     """Raise an InputError for the first field outside its range; `spelled` makes its name."""
     for f in dataclasses.fields(config):
         name, value = spelled(f.name), getattr(config, f.name)
+        if hasattr(value, "shape"):  # a number per member, each of which was checked by itself
+            continue
         choices = f.metadata.get("choices")
         if choices is not None:
             for word in value if isinstance(value, tuple) else (value,):
                 if word not in choices:
                     raise unknown(name, str(word), choices, shown=len(choices))
-        if isinstance(value, tuple) and len(set(value)) < len(value):
+        if choices is not None and isinstance(value, tuple) and len(set(value)) < len(value):
             twice = next(word for word in value if value.count(word) > 1)
-            raise InputError(f"{assigned(name, ','.join(map(str, value)))} names {twice} twice")
+            raise InputError(f"{assigned(name, ','.join(value))} names {twice} twice")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{assigned(name, value)} must be a finite number")
         if f.type is bool and not isinstance(value, bool):
@@ -96,14 +104,15 @@ def as_words(option: str, value: Any) -> list[str]:
     return words
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+def parse_settings(
+    settings: Sequence[str], option: Option = SET, form: str = "field=value"
+) -> dict[str, str]:
     """Return {name: value} from words such as `batch_size=128`."""
     values: dict[str, str] = {}
-    option = Option("set")
     for word in as_words(option, settings):
         name, equals, value = word.partition("=")
         if not equals:
-            raise InputError(f"{option} takes field=value, given {word!r}")
+            raise InputError(f"{option} takes {form}, given {word!r}")
         if name.strip() in values:
             raise InputError(f"{option} names {name.strip()} twice")
         values[name.strip()] = value.strip()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from td7.rollouts.callables import MakeTask
-from td7.types import AnyPath, Settings, Wrapper
+from td7.types import AnyPath, Settings, Varied, Wrapper
 
 
 class Hyperparameters(TypedDict, total=False):
@@ -186,6 +186,9 @@ class TrainKeywords(Hyperparameters, total=False):
     """seeds to train side by side, e.g. 0-9 or 0 3 7 (default: 0)"""
     set: Settings
     """hyperparameters, e.g. batch_size=128 discount=0.9; see `td7 train ALGORITHM --help`"""
+    vary: Varied
+    """hyperparameters with several values, e.g. learning_rate=1e-4,3e-4: every combination is
+    trained with every seed, side by side"""
     start_from: AnyPath
     """run whose learner to begin with, of the same algorithm (default: new networks); the replay
     begins empty"""

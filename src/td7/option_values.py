@@ -16,8 +16,8 @@ from td7.types import Wrapper
 MOST_SEEDS = 1_000  # more are probably a typing error
 LARGEST_SEED = 2**63 - 1
 MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
-SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS, START_FROM = map(
-    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows", "start_from")
+SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS, START_FROM, VARY = map(
+    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows", "start_from", "vary")
 )
 
 
@@ -157,6 +157,19 @@ def _read_settings(value: Any) -> dict[str, Any]:
     return {n: v.item() if isinstance(v, np.generic) else v for n, v in settings.items()}
 
 
+def _read_varied(value: Any) -> dict[str, tuple[Any, ...]]:
+    """Return {name: values} from words `name=a,b`, or from a mapping to sequences."""
+    if not isinstance(value, Mapping):
+        words = parse_settings(value, VARY, "name=value,value")
+        return {name: tuple(text.split(",")) for name, text in words.items()}
+    varied = {}
+    for name, values in value.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(f"{VARY}: {name} takes several values, given {values!r}")
+        varied[name] = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    return varied
+
+
 def _read_tasks(value: Any) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else as_words(ENV, value)
     tasks = tuple(word for word in words if word)
@@ -180,6 +193,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "wrapper": parse_wrappers,
     "seeds": parse_seeds,
     "set": _read_settings,
+    "vary": _read_varied,
     "rows": lambda value: tuple(dict.fromkeys(as_words(ROWS, value))),
     "tasks": _read_tasks,
     "start_from": _read_run,
@@ -190,6 +204,7 @@ IS_FURTHER_VALUE: dict[str, Callable[[str], bool]] = {
     "env_kwargs": lambda word: "=" in word,
     "seeds": lambda word: re.fullmatch(r"[\d,\s-]+", word) is not None,
     "set": lambda word: "=" in word,
+    "vary": lambda word: "=" in word,
     "tasks": lambda word: re.fullmatch(r".+(-v\d+|\.hdf5),?", word) is not None,
 }
 COMMA_SEPARATED = ("seeds", "tasks")  # further values are joined to one word
@@ -225,6 +240,7 @@ WRITERS: dict[str, Callable[[Any], list[str]]] = {
     "wrapper": lambda wrappers: list(map(str, wrappers)),
     "seeds": lambda seeds: [",".join(map(str, seeds))],
     "set": lambda settings: [f"{name}={to_word(value)}" for name, value in settings.items()],
+    "vary": lambda varied: [f"{name}={to_word(values)}" for name, values in varied.items()],
     "rows": list,
     "tasks": lambda tasks: [",".join(tasks)],
 }

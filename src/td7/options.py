@@ -76,6 +76,12 @@ class TrainOptions:
         "hyperparameters, e.g. batch_size=128 discount=0.9; see `td7 train ALGORITHM --help`",
         group="What",
     )
+    vary: Any = setting(
+        (),
+        "hyperparameters with several values, e.g. learning_rate=1e-4,3e-4: every combination is "
+        "trained with every seed, side by side",
+        group="What",
+    )
     start_from: Any = setting(
         "",
         "run whose learner to begin with, of the same algorithm (default: new networks); the "

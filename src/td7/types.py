@@ -17,6 +17,7 @@ Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 AnyPath = str | os.PathLike[str]  # what a user may pass; a `td7.Run` is one
 Settings = Mapping[str, Any] | Iterable[str]  # likewise: a value per name, or words name=value
+Varied = Mapping[str, Iterable[Any]] | Iterable[str]  # likewise: values per name, or name=a,b
 
 
 CALLABLES = "callable/"  # Gymnasium's namespace of tasks that a Python program makes itself
@@ -147,7 +148,9 @@ class Exploration:
     """How a policy acts in training, given its network's output and standard normal noise."""
 
     kind: str  # a key of `numpy_actor.EXPLORERS`
-    scale: float = 0.0  # standard deviation of added noise, in units of the [-1, 1] action
+    # Standard deviation of added noise, in units of the [-1, 1] action. A number; in a learner of
+    # members that differ, a tensor [S].
+    scale: Any = 0.0
 
 
 class _Sliceable(Protocol):

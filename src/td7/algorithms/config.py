@@ -1,14 +1,19 @@
 """What the configs of all algorithms have in common."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+import torch
 
 from td7.algorithms.checkpoints import CRITERIA, CheckpointRule
 from td7.configs import build_config, check_fields, setting
-from td7.errors import Option
+from td7.errors import InputError, Option, unknown
 from td7.option_values import to_word
 from td7.types import Task
+
+Config = TypeVar("Config", bound="LearnerConfig")
 
 LARGEST_BATCH = 1_000_000  # far above any in use; a larger one is probably a typo
 
@@ -23,12 +28,25 @@ def new_default(base: type["LearnerConfig"], name: str, default: Any, before: An
 class LearnerConfig:
     """The hyperparameters of every algorithm, online or offline."""
 
-    discount: float = setting(0.99, "discount factor gamma", group="Common", at_least=0, at_most=1)
+    discount: float = setting(
+        0.99,
+        "discount factor gamma",
+        group="Common",
+        at_least=0,
+        at_most=1,
+        per_member=True,
+        search="0.95,0.97,0.98,0.99,0.995,0.999",
+    )
     batch_size: int = setting(
         256, "transitions per update", group="Common", at_least=1, at_most=LARGEST_BATCH
     )
     learning_rate: float = setting(
-        3e-4, "Adam's learning rate, for every network", group="Optimiser", above=0
+        3e-4,
+        "Adam's learning rate, for every network",
+        group="Optimiser",
+        above=0,
+        per_member=True,
+        search="3e-5..3e-3:log",
     )
 
     def __post_init__(self) -> None:
@@ -54,6 +72,7 @@ class OnlineConfig(LearnerConfig):
         "run's policy",
         group="Exploration",
         at_least=1,
+        per_member=True,
     )
     random_phase: str = setting(
         "episode",
@@ -84,6 +103,7 @@ class OnlineConfig(LearnerConfig):
         group="Policy checkpoints",
         at_least=1,
         needs=WITH_CHECKPOINTS,
+        per_member=True,
     )
     late_assessment_episodes: int = setting(
         20,
@@ -91,6 +111,7 @@ class OnlineConfig(LearnerConfig):
         group="Policy checkpoints",
         at_least=1,
         needs=WITH_CHECKPOINTS,
+        per_member=True,
     )
     # Differs from paper: counted in updates, as in the authors' program; the text says time steps.
     early_updates: int = setting(
@@ -99,6 +120,7 @@ class OnlineConfig(LearnerConfig):
         group="Policy checkpoints",
         at_least=0,
         needs=WITH_CHECKPOINTS,
+        per_member=True,
     )
     late_stage: str = setting(
         "next_update",
@@ -115,6 +137,7 @@ class OnlineConfig(LearnerConfig):
         group="Policy checkpoints",
         needs=WITH_CHECKPOINTS,
         at_least=0,
+        per_member=True,
     )
     test_policy: str = setting(
         "checkpoint",
@@ -138,6 +161,28 @@ class OnlineConfig(LearnerConfig):
             starts_late_at_once=self.late_stage == "at_once",
             reset_weight=self.criterion_reset_weight,
         )
+
+
+def check_varies(cls: type[LearnerConfig], name: str) -> None:
+    """Raise unless a hyperparameter may differ between the members of a run."""
+    allowed = [f.name for f in fields(cls) if f.metadata.get("per_member")]
+    if name in allowed:
+        return
+    if name in cls.__dataclass_fields__:
+        raise InputError(
+            f"{name} cannot vary within a run: all members have the same shapes, periods and "
+            f"choices; allowed: {', '.join(allowed)}"
+        )
+    raise unknown("hyperparameter", name, allowed, shown=len(allowed))
+
+
+def stacked(config: Config, varied: Mapping[str, Sequence[float]], device: torch.device) -> Config:
+    """The config as a learner of members with these values reads it: each field is a tensor [S]."""
+    config = copy(config)
+    for name, values in varied.items():
+        tensor = torch.tensor(values, dtype=torch.float64, device=device)
+        object.__setattr__(config, name, tensor)  # frozen, but nobody else has it yet
+    return config
 
 
 def without_effect(

@@ -34,6 +34,7 @@ from td7.configs import setting
 from td7.networks.description import Layer, Layout, Network, Parameter, mlp
 from td7.networks.masked import polyak
 from td7.networks.optimiser import parameter_group, states
+from td7.networks.scalars import spread
 from td7.networks.stacked import Parameters, Start, apply, unflatten, values
 from td7.types import Exploration, Float64, TaskSpec
 
@@ -53,11 +54,21 @@ class CQLConfig(LearnerConfig):
 
     # cql_mujoco_new.py, `qf_lr`
     learning_rate: float = setting(
-        3e-4, "Adam's learning rate, for the critics", group="Optimiser", above=0
+        3e-4,
+        "Adam's learning rate, for the critics",
+        group="Optimiser",
+        above=0,
+        per_member=True,
+        search="3e-5..3e-3:log",
     )
     # the paper's C.3, `--policy_lr`; cql.py has the same for the temperature
     policy_learning_rate: float = setting(
-        3e-5, "Adam's learning rate, for policy and temperature", group="Optimiser", above=0
+        3e-5,
+        "Adam's learning rate, for policy and temperature",
+        group="Optimiser",
+        above=0,
+        per_member=True,
+        search="3e-6..3e-4:log",
     )
     # cql_mujoco_new.py, `layer_size`, of three layers
     hidden_dim: int = setting(
@@ -69,15 +80,28 @@ class CQLConfig(LearnerConfig):
     )
     # `soft_target_tau`
     target_rate: float = setting(
-        0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
+        0.005,
+        "Polyak rate of the target critics, tau",
+        group="Common",
+        above=0,
+        at_most=1,
+        per_member=True,
     )
     # cql.py, `use_automatic_entropy_tuning`
     target_entropy_per_dimension: float = setting(
-        -1.0, "target entropy of the policy per action dimension", group="SAC"
+        -1.0,
+        "target entropy of the policy per action dimension",
+        group="SAC",
+        per_member=True,
     )
     # the paper's C.3, `--min_q_weight`
     conservative_weight: float = setting(
-        10.0, "weight of the conservative loss", group="CQL", at_least=0
+        10.0,
+        "weight of the conservative loss",
+        group="CQL",
+        at_least=0,
+        per_member=True,
+        search="1..30:log",
     )
     # `num_random`
     sampled_actions: int = setting(
@@ -89,6 +113,7 @@ class CQLConfig(LearnerConfig):
         "update from which on the policy maximises values; before, it clones",
         group="CQL",
         at_least=0,
+        per_member=True,
     )
 
 
@@ -242,7 +267,8 @@ class CQL(Learner):
         _, log_prob = sample_squashed(mean, log_std, noise, losses.tanh_correction_epsilon)
         descend_temperature(self.temperature, log_prob, self.target_entropy, active)
         alpha = self.temperature.parameters["log_alpha"].exp()  # [S, 1]
-        clones = (self.actor.count + 1 < self.config.cloning_updates).unsqueeze(-1)  # [S, 1, 1]
+        count = self.actor.count
+        clones = (count + 1 < spread(self.config.cloning_updates, count)).unsqueeze(-1)  # [S, 1, 1]
         critic = self.critic.parameters
 
         def loss(actor: Parameters) -> tuple[Tensor, PolicyAux]:
@@ -275,9 +301,8 @@ class CQL(Learner):
             q = self._q(critic, batch.state, batch.action)
             sampled = self._q(critic, repeated, flat)
             sampled = sampled.view(*sampled.shape[:2], count, -1, 1)
-            push = self.config.conservative_weight * losses.conservative_loss(
-                sampled, log_density, q
-            )
+            push = losses.conservative_loss(sampled, log_density, q)
+            push = spread(self.config.conservative_weight, push) * push
             return losses.squared_error(q - y.unsqueeze(1)) + push, CriticAux(q, push)
 
         critic_loss, aux = self.critic.descend(loss, active)

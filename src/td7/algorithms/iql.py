@@ -50,7 +50,12 @@ class InSampleConfig(LearnerConfig):
     )
     # mujoco_config.py of IQL and X-QL, `tau`
     target_rate: float = setting(
-        0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
+        0.005,
+        "Polyak rate of the target critics, tau",
+        group="Common",
+        above=0,
+        at_most=1,
+        per_member=True,
     )
     # mujoco_config.py of IQL and X-QL, `temperature`
     advantage_temperature: float = setting(
@@ -58,10 +63,16 @@ class InSampleConfig(LearnerConfig):
         "factor in the cloning weights exp(factor (q - v))",
         group="Policy",
         at_least=0,
+        per_member=True,
+        search="0.3..10:log",
     )
     # actor.py of IQL and X-QL
     largest_weight: float = setting(
-        100.0, "maximum of the cloning weights", group="Policy", above=0
+        100.0,
+        "maximum of the cloning weights",
+        group="Policy",
+        above=0,
+        per_member=True,
     )
     # IQL's learner.py, `opt_decay_schedule` and `max_steps`
     decay_updates: int = setting(
@@ -69,13 +80,22 @@ class InSampleConfig(LearnerConfig):
         "updates over which the policy's learning rate falls to 0 along a cosine",
         group="Policy",
         at_least=1,
+        per_member=True,
     )
 
 
 @dataclass(frozen=True)
 class IQLConfig(InSampleConfig):
     # mujoco_config.py, `expectile`
-    expectile: float = setting(0.7, "expectile of q that v learns", group="IQL", above=0, at_most=1)
+    expectile: float = setting(
+        0.7,
+        "expectile of q that v learns",
+        group="IQL",
+        above=0,
+        at_most=1,
+        per_member=True,
+        search="0.6..0.95",
+    )
 
 
 class InSampleLearner(Learner):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -105,6 +106,12 @@ class Learner(ABC):
         """Keep the latest metrics [S] of the active members, on the device."""
         for name, value in metrics.items():
             assign(self.recorded[name], value, active)
+
+    def explorations(self) -> list[Exploration]:
+        """How each member acts in training; the learner's own has a tensor where they differ."""
+        scale, members = self.exploration.scale, len(next(iter(self.recorded.values())))
+        scales = scale.tolist() if isinstance(scale, Tensor) else [scale] * members
+        return [replace(self.exploration, scale=one) for one in scales]
 
     def wrap_stages(self, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Replace every stage by `wrapper(stage)`."""

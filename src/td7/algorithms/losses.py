@@ -1,10 +1,15 @@
-"""The paper's formulas as pure functions; constants are arguments, losses are per member, [S]."""
+"""The paper's formulas as pure functions; losses are per member, [S].
+
+Constants are arguments. A `Scalar` is a number, or one per member where members differ.
+"""
 
 import math
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from td7.networks.scalars import Scalar, spread
 
 
 def per_member_mean(x: Tensor) -> Tensor:
@@ -23,19 +28,21 @@ def cosine_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
     return -per_member_mean(functional.cosine_similarity(zsa, next_zs, dim=-1))
 
 
-def smoothed_action(action: Tensor, noise: Tensor, scale: float, clip: float) -> Tensor:
+def smoothed_action(action: Tensor, noise: Tensor, scale: Scalar, clip: Scalar) -> Tensor:
     """a' = clip(pi + clip(eps, -c, c), -1, 1), eps = scale * standard normal noise."""
-    return (action + (scale * noise).clamp(-clip, clip)).clamp(-1.0, 1.0)
+    c, scaled = spread(clip, noise), spread(scale, noise) * noise
+    # mypy does not see that both bounds are numbers, or both tensors.
+    return (action + scaled.clamp(-c, c)).clamp(-1.0, 1.0)  # type: ignore[arg-type]
 
 
 def value_target(
     reward: Tensor,
     not_terminated: Tensor,
     next_value: Tensor,
-    discount: float,
+    discount: Scalar,
 ) -> Tensor:
     """r + gamma * not_terminated * V(s')."""
-    return reward + discount * not_terminated * next_value
+    return reward + spread(discount, reward) * not_terminated * next_value
 
 
 def clipped_value(value: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
@@ -49,30 +56,32 @@ def squared_error(error: Tensor) -> Tensor:
     return error.square().sum(dim=1).flatten(1).mean(dim=1)
 
 
-def lap_huber(error: Tensor, min_priority: float) -> Tensor:
+def lap_huber(error: Tensor, min_priority: Scalar) -> Tensor:
     """LAP's Huber loss of x = |error|: x^2 / 2 below the minimum priority m, m x above it.
 
     Summed over heads, mean over the batch; error is [S, heads, B, 1].
     """
     # Differs from paper: no -m^2/2 in the linear part, as in the authors' program (same gradient).
-    x = error.abs()
-    huber = torch.where(x < min_priority, 0.5 * x.square(), min_priority * x)
+    x, m = error.abs(), spread(min_priority, error)
+    huber = torch.where(x < m, 0.5 * x.square(), m * x)
     return huber.sum(dim=1).flatten(1).mean(dim=1)
 
 
-def lap_priority(error: Tensor, min_priority: float, exponent: float) -> Tensor:
+def lap_priority(error: Tensor, min_priority: Scalar, exponent: Scalar) -> Tensor:
     """max(|delta|, m)^alpha, |delta| the larger of both errors: [S, heads, B, 1] -> [S, B]."""
-    return error.abs().amax(dim=1).squeeze(-1).clamp(min=min_priority) ** exponent
+    delta = error.abs().amax(dim=1).squeeze(-1)
+    return delta.clamp(min=spread(min_priority, delta)) ** spread(exponent, delta)
 
 
-def actor_loss(q: Tensor, action: Tensor, data_action: Tensor, cloning_weight: float) -> Tensor:
+def actor_loss(q: Tensor, action: Tensor, data_action: Tensor, cloning_weight: Scalar) -> Tensor:
     """-Q + lambda |E[Q]|x (a_pi - a)^2, Q the mean over both critics: [S, heads, B, 1] -> [S]."""
     loss = -per_member_mean(q)
-    if cloning_weight > 0:
+    if isinstance(cloning_weight, Tensor) or cloning_weight > 0:
         # Differs from paper: the weight is the mean of |Q|, as in the authors' program; the
         # text's bars around E[Q] are the stop-gradient sign.
         scale = per_member_mean(q.detach().abs())
-        loss = loss + cloning_weight * scale * per_member_mean((action - data_action).square())
+        weight = spread(cloning_weight, scale)
+        loss = loss + weight * scale * per_member_mean((action - data_action).square())
     return loss
 
 
@@ -91,9 +100,9 @@ def tanh_correction_sigmoid(u: Tensor) -> Tensor:
     return 2 * math.log(2) + functional.logsigmoid(2 * u) + functional.logsigmoid(-2 * u)
 
 
-def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: Scalar) -> Tensor:
     """-log alpha E[log pi + target entropy]; the caller stops the gradient of log pi."""
-    return -log_alpha * per_member_mean(log_prob + target_entropy)
+    return -log_alpha * per_member_mean(log_prob + spread(target_entropy, log_prob))
 
 
 def truncated(z: Tensor, dropped: int) -> Tensor:
@@ -121,41 +130,43 @@ def quantile_huber(z: Tensor, target: Tensor, threshold: float) -> Tensor:
 # -- offline -------------------------------------------------------------------------------------
 
 
-def td3_bc_loss(q: Tensor, action: Tensor, data_action: Tensor, alpha: float) -> Tensor:
+def td3_bc_loss(q: Tensor, action: Tensor, data_action: Tensor, alpha: Scalar) -> Tensor:
     """-alpha / |E|Q||x Q + (a_pi - a)^2, TD3+BC's actor loss; q is [S, heads, B, 1]."""
-    scale = alpha / per_member_mean(q.detach().abs())
+    mean = per_member_mean(q.detach().abs())
+    scale = spread(alpha, mean) / mean
     return -scale * per_member_mean(q) + per_member_mean((action - data_action).square())
 
 
-def expectile_loss(difference: Tensor, expectile: float) -> Tensor:
+def expectile_loss(difference: Tensor, expectile: Scalar) -> Tensor:
     """|expectile - 1(x < 0)| x^2 of x = q - v [S, B, 1], IQL's value loss."""
-    weight = (expectile - (difference < 0).to(difference.dtype)).abs()
+    weight = (spread(expectile, difference) - (difference < 0).to(difference.dtype)).abs()
     return per_member_mean(weight * difference.square())
 
 
-def gumbel_loss(difference: Tensor, temperature: float, clip: float) -> Tensor:
+def gumbel_loss(difference: Tensor, temperature: Scalar, clip: Scalar) -> Tensor:
     """(exp(z) - z - 1) / exp(|m|x) of z = min((q - v) / beta, clip) [S, B, 1], X-QL's value loss.
 
     m is the batch's largest z, at least -1; it keeps the exponentials from overflowing.
     """
-    z = (difference / temperature).clamp(max=clip)
+    z = (difference / spread(temperature, difference)).clamp(max=spread(clip, difference))
     m = z.detach().amax(dim=(1, 2), keepdim=True).clamp(min=-1)
     return per_member_mean(torch.exp(z - m) - (z + 1) * torch.exp(-m))
 
 
-def huber(error: Tensor, threshold: float) -> Tensor:
+def huber(error: Tensor, threshold: Scalar) -> Tensor:
     """x^2 / 2 up to the threshold d, d (x - d / 2) above it, x = |error|.
 
     Summed over heads, mean over the batch; error is [S, heads, B, 1].
     """
-    x = error.abs()
-    loss = torch.where(x <= threshold, 0.5 * x.square(), threshold * (x - 0.5 * threshold))
+    x, d = error.abs(), spread(threshold, error)
+    loss = torch.where(x <= d, 0.5 * x.square(), d * (x - 0.5 * d))
     return loss.sum(dim=1).flatten(1).mean(dim=1)
 
 
-def advantage_weight(advantage: Tensor, temperature: float, largest: float) -> Tensor:
+def advantage_weight(advantage: Tensor, temperature: Scalar, largest: Scalar) -> Tensor:
     """min(exp(temperature (q - v)), largest), the weight of cloning an action."""
-    return torch.exp(temperature * advantage).clamp(max=largest)
+    factor, bound = spread(temperature, advantage), spread(largest, advantage)
+    return torch.exp(factor * advantage).clamp(max=bound)
 
 
 def inverse_tanh(action: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from td7.configs import setting
 from td7.networks.description import LOG_STD_BOUNDS, Layer, Layout, Network, Parameter
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import ParameterGroup, parameter_group, states
+from td7.networks.scalars import Scalar
 from td7.networks.stacked import Parameters, apply, unflatten, values
 from td7.types import Exploration, TaskSpec
 
@@ -39,10 +40,20 @@ class MaximumEntropyConfig(OnlineConfig):
         256, "width of the actor's hidden layers", group="Networks", at_least=1, structural=True
     )
     target_rate: float = setting(
-        0.005, "Polyak rate of the target critics, tau", group="Common", above=0, at_most=1
+        0.005,
+        "Polyak rate of the target critics, tau",
+        group="Common",
+        above=0,
+        at_most=1,
+        per_member=True,
+        search="1e-3..0.02:log",
     )
     target_entropy_per_dimension: float = setting(
-        -1.0, "target entropy of the policy per action dimension", group="SAC"
+        -1.0,
+        "target entropy of the policy per action dimension",
+        group="SAC",
+        per_member=True,
+        search="-2..-0.25",
     )
     sale: bool = setting(
         False, "critics and actor read SALE's embeddings, as in TD7", group="SALE", structural=True
@@ -107,7 +118,7 @@ class Embeddings:
         self,
         config: MaximumEntropyConfig,
         task: TaskSpec,
-        start: tuple[Sequence[int], float, torch.device, torch.dtype],
+        start: tuple[Sequence[int], Scalar, torch.device, torch.dtype],
     ) -> None:
         self.enabled = config.sale
         if self.enabled:
@@ -193,7 +204,7 @@ def sample_squashed(
 
 
 def temperature(
-    members: int, learning_rate: float, device: torch.device, dtype: torch.dtype
+    members: int, learning_rate: Scalar, device: torch.device, dtype: torch.dtype
 ) -> ParameterGroup:
     """log alpha of every member, initially 0, with its optimiser."""
     layout = Layout((Parameter("log_alpha", (1,), 1, 0, 0.0),), heads=1)
@@ -202,7 +213,7 @@ def temperature(
 
 
 def descend_temperature(
-    temperature: ParameterGroup, log_prob: Tensor, target_entropy: float, active: Tensor | None
+    temperature: ParameterGroup, log_prob: Tensor, target_entropy: Scalar, active: Tensor | None
 ) -> None:
     """-log alpha E[log pi + target entropy]."""
 

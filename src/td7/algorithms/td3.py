@@ -43,6 +43,8 @@ class TD3Config(TwinCriticConfig):
         above=0,
         at_most=1,
         needs={"target_update": ("polyak",)},
+        per_member=True,
+        search="1e-3..0.02:log",
     )
     encoder: bool = setting(
         False,

@@ -31,7 +31,12 @@ class TD3BCConfig(TD3Config):
 
     # main.py, `--alpha`
     cloning_alpha: float = setting(
-        2.5, "weight of Q / mean |Q| relative to cloning, alpha", group="TD3+BC", above=0
+        2.5,
+        "weight of Q / mean |Q| relative to cloning, alpha",
+        group="TD3+BC",
+        above=0,
+        per_member=True,
+        search="0.5..10:log",
     )
 
 

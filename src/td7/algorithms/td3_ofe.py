@@ -41,7 +41,13 @@ class TD3OFEConfig(TwinCriticConfig):
     """The paper's table "TD3 & TD3+OFE Hyperparameters"."""
 
     target_rate: float = setting(
-        0.005, "Polyak rate of the target networks, tau", group="TD3", above=0, at_most=1
+        0.005,
+        "Polyak rate of the target networks, tau",
+        group="TD3",
+        above=0,
+        at_most=1,
+        per_member=True,
+        search="1e-3..0.02:log",
     )
     ofe_features: int = setting(
         240,

@@ -29,6 +29,7 @@ from td7.errors import InputError
 from td7.networks.description import Layer, Layout, Network
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import descend_together, detached, parameter_group, states
+from td7.networks.scalars import spread
 from td7.networks.stacked import BatchStatistics, Parameters, apply, follow, unflatten
 from td7.types import TaskSpec
 
@@ -97,6 +98,7 @@ class TD7Config(TwinCriticConfig):
         group="SALE",
         at_least=0,
         needs={"encoder_training": ("end_to_end",)},
+        per_member=True,
     )
     fixed_embeddings: bool = of_sale(True, "critics and actor read the previous encoder")
     critic_activation: str = new_default(TwinCriticConfig, "critic_activation", "elu")
@@ -104,7 +106,12 @@ class TD7Config(TwinCriticConfig):
     replay: str = new_default(TwinCriticConfig, "replay", "lap")
     value_clipping: bool = new_default(TwinCriticConfig, "value_clipping", True)
     cloning_weight: float = setting(
-        0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", at_least=0
+        0.0,
+        "behaviour cloning weight, lambda (offline: 0.1)",
+        group="TD3+BC",
+        at_least=0,
+        per_member=True,
+        search="0.01..1:log",
     )
     checkpoints: str = new_default(TwinCriticConfig, "checkpoints", "minimum")
 
@@ -440,7 +447,7 @@ class TD7(TwinCriticLearner):
         self, batch: Batch, noise: Tensor, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
         """Huber(y - Q(z_{t+1}^sa, z_{t+1}^s, s, a)) + beta (z_{t+1}^sa - |z_{t+1}^s'|x)^2."""
-        beta = self.config.encoder_loss_weight
+        weight = self.config.encoder_loss_weight
         target = self._learning_target(self, batch, noise)
 
         def joint_loss(both: Parameters) -> tuple[Tensor, JointAux]:
@@ -450,7 +457,7 @@ class TD7(TwinCriticLearner):
             q = apply(self.critic_network, both, critic_statistics, **x)
             critic_loss = self.critic_loss(q - y.unsqueeze(1))
             aux = JointAux(critic_loss, encoder_loss, q, critic_statistics, encoder_statistics)
-            return critic_loss + beta * encoder_loss, aux
+            return critic_loss + spread(weight, encoder_loss) * encoder_loss, aux
 
         _, aux = descend_together((self.encoder, self.critic), joint_loss, active)
         self._follow_encoder(aux.encoder_statistics, active)

@@ -35,6 +35,8 @@ class TwinCriticConfig(OnlineConfig):
         "standard deviation of the noise on actions in [-1, 1]",
         group="Exploration",
         at_least=0,
+        per_member=True,
+        search="0.03..0.3:log",
     )
     target_every: int = setting(
         250, "updates between copies to the target networks", group="Common", at_least=1
@@ -50,10 +52,19 @@ class TwinCriticConfig(OnlineConfig):
         structural=True,
     )
     target_noise: float = setting(
-        0.2, "standard deviation of the target policy's noise, sigma", group="TD3", at_least=0
+        0.2,
+        "standard deviation of the target policy's noise, sigma",
+        group="TD3",
+        at_least=0,
+        per_member=True,
+        search="0.05..0.4",
     )
     target_noise_clip: float = setting(
-        0.5, "bound on the target policy's noise, c", group="TD3", at_least=0
+        0.5,
+        "bound on the target policy's noise, c",
+        group="TD3",
+        at_least=0,
+        per_member=True,
     )
     actor_every: int = setting(2, "updates between actor updates", group="TD3", at_least=1)
     actor_value: str = setting(
@@ -74,6 +85,8 @@ class TwinCriticConfig(OnlineConfig):
         group="LAP",
         at_least=0,
         needs={"replay": ("lap",)},
+        per_member=True,
+        search="0..0.8",
     )
     min_priority: float = setting(
         1.0,
@@ -81,6 +94,7 @@ class TwinCriticConfig(OnlineConfig):
         group="LAP",
         above=0,
         needs={"replay": ("lap",)},
+        per_member=True,
     )
     value_clipping: bool = setting(
         False, "clip target values to the range of value targets seen", group="Value clipping"

@@ -23,13 +23,28 @@ class XQLConfig(InSampleConfig):
 
     # the paper's C.3 and mujoco_consistent.sh, `--temp`
     gumbel_temperature: float = setting(
-        2.0, "temperature of the Gumbel regression, beta", group="X-QL", above=0
+        2.0,
+        "temperature of the Gumbel regression, beta",
+        group="X-QL",
+        above=0,
+        per_member=True,
+        search="0.5..5:log",
     )
     # the same, `--max_clip`
-    gumbel_clip: float = setting(7.0, "maximum of (q - v) / beta", group="X-QL", above=0)
+    gumbel_clip: float = setting(
+        7.0,
+        "maximum of (q - v) / beta",
+        group="X-QL",
+        above=0,
+        per_member=True,
+    )
     # critic.py, `update_q`
     huber_threshold: float = setting(
-        20.0, "|error| from which the critics' loss is linear", group="X-QL", above=0
+        20.0,
+        "|error| from which the critics' loss is linear",
+        group="X-QL",
+        above=0,
+        per_member=True,
     )
 
 

@@ -175,7 +175,8 @@ class GraphRunner(Runner):
         torch.cuda.synchronize()
         with torch.cuda.graph(graph.graph):
             work(graph, slots)
-        graph.stores.fill_(True)
+        present = self._stages.present
+        graph.stores.copy_(torch.ones_like(graph.stores) if present is None else present)
         return graph
 
     def _replay(self, graph: MaskedGraph, slots: Sequence[Slot]) -> None:

@@ -47,18 +47,23 @@ class Engine:
         say: Callable[[str], None] = lambda _: None,
         *,
         tf32: bool = True,
+        names: Sequence[str] = (),
     ) -> None:
-        """`tf32`: a GPU multiplies float32 matrices as TF32."""
+        """`tf32`: a GPU multiplies float32 matrices as TF32. `names` name the members in errors.
+
+        Learner and replay may have more members than there are seeds: the rest is padding, which
+        never takes part.
+        """
         self.learner = learner
         self.replay = replay
-        self.seeds = list(seeds)
+        self._names = list(names) or [f"seed {seed}" for seed in seeds]
         self.updates = [0] * len(seeds)  # of each member, made or on their way to the device
         sizes = (LONG_UNIT, UNIT) if mode == "graph" else (UNIT,)
         self.units = [-(-n // learner.actor_every) * learner.actor_every for n in sizes]
 
         like = next(iter(learner.state().values()))
         self.noise = Noise(learner, batch_size, seeds, like)
-        self._stages = Stages(learner, replay, self.noise, len(seeds), like.device)
+        self._stages = Stages(learner, replay, self.noise, len(seeds))
         if like.device.type == "cuda":
             # Differs from paper: matrix products on a GPU are TF32 unless `--precision float32` is
             # given.
@@ -81,7 +86,7 @@ class Engine:
     def restore(self, updates: Sequence[int]) -> None:
         """Counts, after `state()` was filled."""
         self.updates = list(updates)
-        self._stages.count.copy_(torch.tensor(self.updates))
+        self._stages.count[: len(updates)] = torch.tensor(self.updates)
 
     def append(self, member: int, rows: Float32) -> None:
         """Store the member's next rows."""
@@ -137,14 +142,14 @@ class Engine:
         actions = Fetch(self._stages.actions)
         if not changes_policies:
             self._update(slots)
-        for m in range(len(self.seeds)):
+        for m in range(len(rows)):
             self.replay.count_row(m)
-        copying = self._count([int(m in members) for m in range(len(self.seeds))])
+        copying = self._count([int(m in members) for m in range(len(rows))])
         if copying:
             self._copy_targets(copying)
             self._stages.act()  # the policies that act may be among what was copied
             actions = Fetch(self._stages.actions)
-        return actions.value()
+        return actions.value()[: len(rows)]
 
     def act(self, states: Float32, noise: Float32) -> AnyFloat:
         """The actions [S, A] to explore `states` with, as `step` returns them."""
@@ -152,7 +157,7 @@ class Engine:
         self._stages.inbox.fill(rows, states, noise)
         with self._shielded():
             self._stages.act()
-        return Fetch(self._stages.actions).value()
+        return Fetch(self._stages.actions).value()[: len(states)]
 
     def _update(self, slots: Sequence[Slot]) -> None:
         with self._announced(slots), self._shielded():
@@ -236,7 +241,7 @@ class Engine:
 
     def check(self) -> None:
         """Raise if a loss or value of any member was not finite; this waits for the device."""
-        for member in range(len(self.seeds)):
+        for member in range(len(self._names)):
             self._raise(member, Fetch(self._stages.first_faults[member]))
 
     def _raise(self, member: int, first_faults: Fetch) -> None:
@@ -244,4 +249,4 @@ class Engine:
         faults = [(update, name) for update, name in pairs if update]
         if faults:
             update, name = min(faults, key=lambda fault: fault[0])
-            raise RunError(f"seed {self.seeds[member]}, by update {update}: {name} is not finite")
+            raise RunError(f"{self._names[member]}, by update {update}: {name} is not finite")

@@ -17,16 +17,16 @@ class Noise:
     def __init__(
         self, learner: Learner, batch_size: int, seeds: Sequence[int], like: Tensor
     ) -> None:
-        """Normals have the device and type of `like`."""
+        """Normals are like `like` [S, ...], in device and type; members without seeds are padding."""
         self._seeds = seeds
         self._generator = torch.Generator(like.device)
-        shape = (len(seeds), NOISE_BLOCK)
+        shape = (len(like), NOISE_BLOCK)
         self.uniforms = like.new_zeros(*shape, batch_size, dtype=torch.float64)
         self.normals = {
             name: like.new_zeros(*shape, *size) for name, size in learner.noise_shapes.items()
         }
         self._blocks = [-1] * len(seeds)
-        self._member = torch.arange(len(seeds), device=like.device)
+        self._member = torch.arange(len(like), device=like.device)
 
     def prepare(self, member: int, count: int) -> None:
         """Draw the block that holds the member's update number `count`, if it is not there."""

@@ -46,7 +46,7 @@ class HostRunner(Runner):
         self._stages.note_faults()
 
     def step(self, slots: Sequence[Slot]) -> None:
-        self._stages.store(None)
+        self._stages.store(self._stages.present)
         self.update(slots)
         self._stages.act()
 

@@ -18,18 +18,19 @@ from td7.types import Float32, RowLayout
 class Stages:
     """Storing, updating, noting faults and acting, each of which is compiled as one."""
 
-    def __init__(
-        self, learner: Learner, replay: Replay, noise: Noise, members: int, device: torch.device
-    ) -> None:
+    def __init__(self, learner: Learner, replay: Replay, noise: Noise, members: int) -> None:
+        """`members`: that are there; the replay's others are padding."""
+        device, stacked = replay.device, len(replay.added)
         self.learner = learner
         self.replay = replay
-        self.count = torch.zeros(members, device=device, dtype=torch.int64)  # updates made
+        self.count = torch.zeros(stacked, device=device, dtype=torch.int64)  # updates made
         # The update after which a metric was first seen not to be finite; 0: never.
         self.first_faults = torch.zeros(
-            members, len(learner.metrics), device=device, dtype=torch.int64
+            stacked, len(learner.metrics), device=device, dtype=torch.int64
         )
-        self.inbox = Inbox(replay.layout, members, device)
-        self.actions = torch.zeros(members, replay.layout.action_dim, device=device)
+        self.inbox = Inbox(replay.layout, stacked, device)
+        self.present = self.mask(range(members))
+        self.actions = torch.zeros(stacked, replay.layout.action_dim, device=device)
         self._noise = noise
 
     def compile(self, compiler: Compiler) -> None:
@@ -101,7 +102,7 @@ class Inbox:
             self._host = torch.zeros(self._tensor.shape, pin_memory=True)
 
     def fill(self, rows: Float32, states: Float32, noise: Float32) -> None:
-        np.concatenate((rows, states, noise), axis=1, out=self._host.numpy())
+        np.concatenate((rows, states, noise), axis=1, out=self._host.numpy()[: len(rows)])
         if self._host is not self._tensor:
             self._tensor.copy_(self._host, non_blocking=True)
 

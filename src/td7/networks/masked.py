@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from td7.networks.scalars import Scalar, spread
+
 
 def column(active: Tensor, like: Tensor) -> Tensor:
     """active [S] shaped to broadcast against `like` [S, ...]."""
@@ -16,6 +18,6 @@ def assign(target: Tensor, value: Tensor, active: Tensor | None) -> None:
         target.copy_(value.to(target.dtype).where(column(active, value), target))
 
 
-def polyak(target: Tensor, source: Tensor, rate: float, active: Tensor | None) -> None:
+def polyak(target: Tensor, source: Tensor, rate: Scalar, active: Tensor | None) -> None:
     """target <- (1 - rate) target + rate source, for the active members only."""
-    assign(target, target + rate * (source - target), active)
+    assign(target, target + spread(rate, target) * (source - target), active)

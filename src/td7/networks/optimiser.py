@@ -9,6 +9,7 @@ from torch import Tensor
 
 from td7.networks.description import Layout
 from td7.networks.masked import assign
+from td7.networks.scalars import Scalar, spread
 from td7.networks.stacked import (
     Parameters,
     Start,
@@ -38,16 +39,18 @@ def constant(steps: Tensor) -> Tensor:
     return torch.ones_like(steps)
 
 
-def cosine(total: int) -> Schedule:
+def cosine(total: Scalar) -> Schedule:
     """(1 + cos(pi t / T)) / 2 after t steps; 0 from t = T on."""
-    return lambda steps: 0.5 * (1 + torch.cos(math.pi * (steps / total).clamp(max=1)))
+    return lambda steps: (
+        0.5 * (1 + torch.cos(math.pi * (steps / spread(total, steps)).clamp(max=1)))
+    )
 
 
 class ParameterGroup:
     """The flat parameters [S, P] of one network group, and their Adam moments."""
 
     def __init__(
-        self, layout: Layout, flat: Tensor, learning_rate: float, schedule: Schedule = constant
+        self, layout: Layout, flat: Tensor, learning_rate: Scalar, schedule: Schedule = constant
     ) -> None:
         self.layout = layout
         self.learning_rate = learning_rate
@@ -79,7 +82,7 @@ class ParameterGroup:
 
     def _look_ahead(self, active: Tensor | None) -> None:
         """Compute the next step's factors: rate / (1 - beta1^t), sqrt(1 - beta2^t)."""
-        rate = self.learning_rate * self.schedule(self.count)
+        rate = spread(self.learning_rate, self.count) * self.schedule(self.count)
         count = self.count + 1
         assign(self._step_size, rate / (1 - BETA1**count), active)
         assign(self._root_correction, (1 - BETA2**count).sqrt(), active)
@@ -125,7 +128,7 @@ def parameter_group(
     layout: Layout,
     group: int,
     seeds: Sequence[int],
-    learning_rate: float,
+    learning_rate: Scalar,
     device: torch.device,
     dtype: torch.dtype,
     *,

@@ -26,6 +26,7 @@ from td7.networks.description import (
     Parameter,
 )
 from td7.networks.masked import assign
+from td7.networks.scalars import Scalar, spread
 from td7.types import Float64
 
 Parameters = dict[str, Tensor]  # name: [S, ...]
@@ -83,8 +84,10 @@ BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 # The action in training, from all values of a policy's network, noise and a scale.
-EXPLORERS: dict[str, Callable[[Mapping[str, Tensor], Tensor, float], Tensor]] = {
-    "added_noise": lambda x, noise, scale: (x["action"] + scale * noise).clamp(-1.0, 1.0),
+EXPLORERS: dict[str, Callable[[Mapping[str, Tensor], Tensor, Scalar], Tensor]] = {
+    "added_noise": lambda x, noise, scale: (x["action"] + spread(scale, noise) * noise).clamp(
+        -1.0, 1.0
+    ),
     "squashed_gaussian": lambda x, noise, _: torch.tanh(
         x["action.linear"] + x["log_std"].clamp(*LOG_STD_BOUNDS).exp() * noise
     ),

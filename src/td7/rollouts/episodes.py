@@ -20,8 +20,26 @@ from td7.seeding import Stream, derived_seed, generator
 from td7.types import AnyFloat, Episode, EvaluationEpisode, Exploration, Probe, RowLayout, Task
 
 
+class MemberTask:
+    """A task of one member of a run."""
+
+    seed: int
+    number: int | None  # of the member, where hyperparameters vary between members
+
+    @property
+    def member(self) -> int:
+        """The member's id: its number, if it has one, or its seed."""
+        return self.seed if self.number is None else self.number
+
+    @property
+    def who(self) -> str:
+        """The member, for messages."""
+        number = "" if self.number is None else f"member {self.number}, "
+        return f"{number}seed {self.seed}"
+
+
 @dataclass(frozen=True)
-class EpisodeTask:
+class EpisodeTask(MemberTask):
     """Training episode `episode` of `seed`, at most `limit` steps of it."""
 
     seed: int
@@ -29,22 +47,24 @@ class EpisodeTask:
     limit: int
     policy: AnyFloat | None  # flat weights; None means uniformly random actions
     exploration: Exploration
+    number: int | None = None
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, episode {self.episode}"
+        return f"{self.who}, episode {self.episode}"
 
 
 @dataclass(frozen=True)
-class EvaluationTask:
+class EvaluationTask(MemberTask):
     """The evaluation of `seed` that is due at time step `step`."""
 
     seed: int
     step: int
     episodes: int
     policy: AnyFloat
+    number: int | None = None
 
     def __str__(self) -> str:
-        return f"seed {self.seed}, evaluation at step {self.step}"
+        return f"{self.who}, evaluation at step {self.step}"
 
 
 @dataclass(frozen=True)

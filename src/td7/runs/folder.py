@@ -23,12 +23,14 @@ from td7.files import (
     write,
     writing_to,
 )
+from td7.runs.members import Members
 from td7.runs.record import BEFORE_CONFIG, FINISHED, RunRecord, finish
 from td7.runs.trust import is_signed, sign
 from td7.types import Probe
 
-EVALUATIONS = ("seed", "step", "episode", "return", "length")
-EPISODES = ("seed", "step", "episode", "return", "length")
+# After the first column, which holds the id of the member: its seed, or its number.
+EVALUATIONS = ("step", "episode", "return", "length")
+EPISODES = ("step", "episode", "return", "length")
 TIMINGS = ("phase", "seconds", "times")
 ERROR = "error.txt"
 
@@ -38,12 +40,12 @@ TableListener = Callable[[Sequence[str], Sequence[Sequence[object]]], None]  # c
 
 
 class Table:
-    """An append-only CSV file whose first three columns are the seed and two more integers."""
+    """An append-only CSV file whose first three columns are a member's id and two more integers."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path = path
         self.columns = tuple(columns)
-        self.counts: Counter[int] = Counter()  # rows per seed
+        self.counts: Counter[int] = Counter()  # rows per member
         self.listeners: list[TableListener] = []
         self._file: FileIO | None = None
 
@@ -162,13 +164,16 @@ def _write_all(file: FileIO, data: bytes) -> None:
 class RunFolder:
     """The files of one run, locked for this process as long as it is open."""
 
-    def __init__(self, path: Path, *, scored: bool, lock: FolderLock | None = None) -> None:
+    def __init__(
+        self, path: Path, members: Members, *, scored: bool, lock: FolderLock | None = None
+    ) -> None:
         """`lock` is the folder's, if this process has locked it already."""
         self.path = path
+        self._members = members
         evaluations = (*EVALUATIONS, "score") if scored else EVALUATIONS
         self.tables = {
-            "evaluations": Table(path / "evaluations.csv", evaluations),
-            "episodes": Table(path / "episodes.csv", EPISODES),
+            "evaluations": self._table("evaluations", evaluations),
+            "episodes": self._table("episodes", EPISODES),
         }
         check_no_links(path)
         self._lock = lock or FolderLock(path)
@@ -180,18 +185,22 @@ class RunFolder:
 
     def add_metrics(self, names: Sequence[str]) -> None:
         """Add metrics.csv with these columns, which only the learner knows."""
-        columns = ("seed", "step", "update", *names)
-        self.tables["metrics"] = Table(self.path / "metrics.csv", columns)
+        self.tables["metrics"] = self._table("metrics", ("step", "update", *names))
+
+    def _table(self, name: str, columns: Sequence[str]) -> Table:
+        members = self._members
+        columns = (members.kind, *columns, *members.columns)
+        return Table(self.path / f"{name}.csv", columns)
 
     def cut_back(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
         """Cut all tables back to a snapshot; a table without a `keep` becomes empty."""
         for name, table in self.tables.items():
-            table.cut_back(keep.get(name, lambda *_: False), _by_seed(counts.get(name, {})))
+            table.cut_back(keep.get(name, lambda *_: False), _by_id(counts.get(name, {})))
 
     def check(self, keep: Mapping[str, Keep], counts: Mapping[str, Mapping[str, int]]) -> None:
         """Raise an InputError if `cut_back` with these would."""
         for name, table_keep in keep.items():
-            self.tables[name].check(table_keep, _by_seed(counts.get(name, {})))
+            self.tables[name].check(table_keep, _by_id(counts.get(name, {})))
 
     def gather(self, folders: Sequence[Path]) -> None:
         """Replace the rows of all tables by those of other run folders."""
@@ -199,11 +208,11 @@ class RunFolder:
             table.gather([folder / table.path.name for folder in folders])
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return the rows per table and seed, after flushing them to the disk."""
+        """Return the rows per table and member, after flushing them to the disk."""
         for table in self.tables.values():
             table.sync()
         return {
-            name: {str(seed): n for seed, n in table.counts.items()}
+            name: {str(id): n for id, n in table.counts.items()}
             for name, table in self.tables.items()
         }
 
@@ -229,8 +238,8 @@ class RunFolder:
         self._lock.close()
 
 
-def _by_seed(counts: Mapping[str, int]) -> dict[int, int]:
-    return {int(seed): count for seed, count in counts.items()}
+def _by_id(counts: Mapping[str, int]) -> dict[int, int]:
+    return {int(id): count for id, count in counts.items()}
 
 
 def keep_details(error: RunError, path: Path) -> RunError:

@@ -12,15 +12,15 @@ import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
-from td7.configs import parse, parse_number
-from td7.errors import InputError, Option, one_line, one_of
+from td7.configs import parse_number
+from td7.errors import InputError, one_line, one_of
 from td7.files import check_no_links, typed
 from td7.networks.description import Layout, Network, from_json, to_json
 from td7.networks.numpy_actor import ACTIVATIONS, EXPLORERS, NORMS, Actor, unflatten
 from td7.networks.numpy_actor import flatten as flatten_weights
-from td7.option_values import parse_seeds
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.observations import flatten
+from td7.runs.members import Members
 from td7.runs.policy_files import (
     DESCRIPTION,
     UNVERIFIED,
@@ -148,18 +148,21 @@ def save(
     network: Network,
     policies: Mapping[int, AnyFloat],
     record: Mapping[str, Any],
-    seeds: Sequence[int] = (),
+    members: Members | None = None,
 ) -> None:
-    """Write policy.json and a safetensors file per seed; `seeds` also lists those to come later."""
+    """Write policy.json and a safetensors file per policy, which are by the ids of members.
+
+    `members` also lists those to come later; without, ids are seeds.
+    """
     layout = Layout.of(network)
     files = {}
-    for seed, flat in policies.items():
+    for id, flat in policies.items():
         weights = {name: np.ascontiguousarray(w) for name, w in unflatten(layout, flat).items()}
-        files[seed] = safetensors.numpy.save(weights)
+        files[id] = safetensors.numpy.save(weights)
     description = {
         "format": FORMAT,
         **record,
-        "seeds": list(seeds or policies),
+        **(members or Members(tuple(policies))).to_json(),
         "task": asdict(spec),
         "network": to_json(network),
     }
@@ -180,8 +183,11 @@ def policy_folder(path: AnyPath) -> Path:
     return folder if (folder / "policy.json").exists() else folder / "policy"
 
 
-def load(path: AnyPath, seed: int | None = None) -> Policy:
-    """Load the policy of a run or policy folder; one with a single seed needs no `seed`."""
+def load(path: AnyPath, seed: int | None = None, *, member: int | None = None) -> Policy:
+    """Load the policy of a run or policy folder; one with a single policy needs no `seed`.
+
+    Where hyperparameters vary, `member` is the number of a policy.
+    """
     path = Path(path)
     folder = policy_folder(path)
     if not path.exists() and not folder.exists():
@@ -196,12 +202,9 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
         data = read_description(folder)
         if data["format"] != FORMAT:
             raise InputError(f"{folder} has format {data['format']}, this version reads {FORMAT}")
-        seeds = parse_seeds(typed("seeds", data["seeds"], list))
-        spec, network, exploration = (
-            _spec(data["task"]),
-            _network(data["network"]),
-            _exploration(data),
-        )
+        members = Members.from_json(data)
+        spec, network = _spec(data["task"]), _network(data["network"])
+        explorations = _explorations(data, members)
         sizes = (network.widths()["state"], network.widths()[network.output])
         if sizes != (spec.state_dim, spec.action_dim):
             raise ValueError(
@@ -213,19 +216,16 @@ def load(path: AnyPath, seed: int | None = None) -> Policy:
         if isinstance(error, InputError) and str(folder) in str(error):
             raise
         raise InputError(f"{file} is damaged: {_reason(error)}") from error
-    if seed is None and len(seeds) > 1:
-        raise InputError(f"{path} has several seeds: choose one of {', '.join(map(str, seeds))}")
-    seed = seeds[0] if seed is None else parse(Option("seed"), seed, int)
-    if seed not in seeds:
-        raise InputError(f"{path} has no seed {seed}; allowed: {', '.join(map(str, seeds))}")
-    file = weights_file(folder, seed)
+    id = members.chosen(path, seed, member)
+    file = weights_file(folder, id, members.kind)
     if not file.exists() and folder.parent.name == "policies":
-        raise InputError(f"{path} has no policy of seed {seed}, which was stopped before that step")
+        name = members.name(id)
+        raise InputError(f"{path} has no policy of {name}, which was stopped before that step")
     try:
         content = file.read_bytes()
-        steps = steps_of(data, file, seed, content)
+        steps = steps_of(data, file, id, content)
         flat = _flat(network, safetensors.numpy.load(content))
-        policy = Policy(spec, network, flat, exploration)
+        policy = Policy(spec, network, flat, explorations[members.ids.index(id)])
     except InputError:
         raise
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
@@ -282,11 +282,19 @@ def _check_size(name: str, value: Any) -> None:
         )
 
 
-def _exploration(data: Mapping[str, Any]) -> Exploration:
-    exploration = Exploration(**data["exploration"])
-    if exploration.kind not in EXPLORERS or not isinstance(exploration.scale, int | float):
-        raise ValueError(f"exploration {reprlib.repr(data['exploration'])}")
-    return exploration
+def _explorations(data: Mapping[str, Any], members: Members) -> list[Exploration]:
+    """How each member acts in training: as written once for all, or in a list."""
+    written = data["exploration"]
+    explorations = [
+        Exploration(**one)
+        for one in (written if isinstance(written, list) else [written] * len(members))
+    ]
+    for one in explorations:
+        if one.kind not in EXPLORERS or not isinstance(one.scale, int | float):
+            raise ValueError(f"exploration {reprlib.repr(written)}")
+    if len(explorations) != len(members):
+        raise ValueError(f"{len(explorations)} explorations of {len(members)} members")
+    return explorations
 
 
 def _spec(data: Mapping[str, Any]) -> TaskSpec:

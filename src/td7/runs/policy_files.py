@@ -1,4 +1,4 @@
-"""A folder of policies: a safetensors file per seed, and policy.json with their checksums.
+"""A folder of policies: a safetensors file per member, and policy.json with their checksums.
 
     weights    the SHA-256 of each file
     before     only while files are replaced: SHA-256 and steps of the files as they were
@@ -8,7 +8,7 @@ versions of them. So a kill at any moment leaves policies that load.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,15 @@ DESCRIPTION = "policy.json"
 UNVERIFIED = "was saved before policies had checksums: td7 cannot tell whether it is damaged"
 
 
-def weights_file(folder: Path, seed: int) -> Path:
-    return folder / f"seed-{seed}.safetensors"
+def weights_file(folder: Path, id: int, kind: str = "seed") -> Path:
+    """The file of a member, whose id is its seed or, where hyperparameters vary, its number."""
+    return folder / f"{kind}-{id}.safetensors"
+
+
+def weights_files(folder: Path) -> Iterator[Path]:
+    """All of them, of any member."""
+    for kind in ("seed", "member"):
+        yield from (file for file in folder.glob(f"{kind}-*.safetensors") if file.is_file())
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def has_checksums(description: Mapping[str, Any]) -> bool:
     return "weights" in description
 
 
-def steps_of(description: Mapping[str, Any], file: Path, seed: int, content: bytes) -> int | None:
+def steps_of(description: Mapping[str, Any], file: Path, id: int, content: bytes) -> int | None:
     """Return the steps that a policy was trained for, if they are known; raise if it is damaged."""
     if has_checksums(description):
         digest = hashlib.sha256(content).hexdigest()
@@ -53,27 +60,30 @@ def steps_of(description: Mapping[str, Any], file: Path, seed: int, content: byt
             raise InputError(f"{file} is damaged: it does not have the SHA-256 of {DESCRIPTION}")
     with suppress(LookupError, TypeError, ValueError, AttributeError):
         steps: Any = description["steps"]
-        return int(steps[description["seeds"].index(seed)] if isinstance(steps, list) else steps)
+        ids = description.get("numbers") or description["seeds"]
+        return int(steps[ids.index(id)] if isinstance(steps, list) else steps)
     return None
 
 
 def write_policies(
     folder: Path, description: Mapping[str, Any], weights: Mapping[int, bytes]
 ) -> None:
-    """Write the weights of some seeds, and a description of these and those that are there."""
+    """Write the weights of some members, and a description of these and those that are there."""
     folder.mkdir(parents=True, exist_ok=True)
     earlier = _earlier(folder)
-    files = {weights_file(folder, seed): content for seed, content in weights.items()}
+    kind = "member" if description.get("numbers") else "seed"
+    files = {weights_file(folder, id, kind): content for id, content in weights.items()}
     digests = {file.name: hashlib.sha256(content).hexdigest() for file, content in files.items()}
     before = {}
-    for seed, file in zip(weights, files, strict=True):
+    for id, file in zip(weights, files, strict=True):
         with suppress(InputError, OSError):  # it is damaged, or there is none
             content = file.read_bytes()
-            steps = steps_of(earlier, file, seed, content)
+            steps = steps_of(earlier, file, id, content)
             if content != files[file]:
                 digest = hashlib.sha256(content).hexdigest()
                 before[file.name] = {"sha256": digest, "steps": steps}
-    names = {weights_file(folder, seed).name for seed in description["seeds"]}
+    ids = description.get("numbers") or description["seeds"]
+    names = {weights_file(folder, id, kind).name for id in ids}
     kept = {name: sha256 for name, sha256 in earlier["weights"].items() if name in names}
     known = dict(sorted({**kept, **digests}.items()))
     final = {**description, "weights": known}
@@ -91,5 +101,5 @@ def _earlier(folder: Path) -> Mapping[str, Any]:
         data = read_description(folder)
     if "weights" in data:
         return data
-    files = [file for file in folder.glob("seed-*.safetensors") if file.is_file()]
+    files = weights_files(folder)
     return {**data, "weights": {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}}

@@ -18,8 +18,8 @@ from td7 import __version__
 from td7.configs import parse_number
 from td7.errors import InputError, one_line
 from td7.files import FileDigest, check_no_links, read_json, read_sealed, typed, write_sealed
-from td7.option_values import parse_seeds
 from td7.runs.fingerprint import read_fingerprint
+from td7.runs.members import Members
 from td7.seeding import SEED_BITS
 from td7.types import Fingerprint, Task, Wrapper
 
@@ -62,8 +62,8 @@ class RunRecord:
     algorithm: str
     variant: str  # STUDY/LABEL that the hyperparameters come from, if any
     task: Task
-    seeds: tuple[int, ...]
-    hyperparameters: Mapping[str, Any]
+    members: Members
+    hyperparameters: Mapping[str, Any]  # but for those that vary between members
     dataset: DatasetRecord | None  # None: the run collects its own data
     start_from: StartRecord | None  # None: with new networks
     normalise_observations: bool
@@ -74,6 +74,11 @@ class RunRecord:
     versions: Mapping[str, Any]  # of the software; empty if they are not recorded
     hardware: Mapping[str, Any]  # likewise
     data: dict[str, Any]  # the whole file
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The members' seeds, each once."""
+        return tuple(dict.fromkeys(self.members.seeds))
 
     @classmethod
     def read(cls, folder: Path) -> "RunRecord":
@@ -118,7 +123,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         "algorithm": typed("algorithm", data["algorithm"], str),
         "variant": typed("variant", data.get("variant", ""), str),
         "task": read_task(task),
-        "seeds": parse_seeds(typed("seeds", data["seeds"], list)),
+        "members": Members.from_json(data),
         "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
         "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
         "start_from": None if start is None else _start(typed("start_from", start, dict)),

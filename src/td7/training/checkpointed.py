@@ -11,7 +11,6 @@ from td7.algorithms.checkpoints import CheckpointRule, Verdict, after_updates, a
 from td7.engine.cuda import Fetch
 from td7.rollouts.episodes import EpisodeResult, EpisodeTask
 from td7.training.loop import SingleProcessTraining
-from td7.training.member import Member
 from td7.training.parts import RunParts, RunSetup
 
 
@@ -23,9 +22,8 @@ class CheckpointedTraining(SingleProcessTraining):
         # What acts for each member now, or is on its way; None while the member trains.
         self._policies: list[Fetch | None] = [None] * len(self.members)
 
-    @property
-    def _rule(self) -> CheckpointRule:
-        rule = self.config.online.checkpoint_rule
+    def _rule(self, m: int) -> CheckpointRule:
+        rule = self.config.online_of(m).checkpoint_rule
         if rule is None:
             raise ValueError("members without checkpoints train in lockstep")
         return rule
@@ -34,7 +32,7 @@ class CheckpointedTraining(SingleProcessTraining):
         has_snapshot = super().restore()
         for m, member in enumerate(self.members):  # the late stage may start at once
             updates = self.engine.updates[m]
-            member.assessment = after_updates(self._rule, member.assessment, updates)
+            member.assessment = after_updates(self._rule(m), member.assessment, updates)
         return has_snapshot
 
     def _advance(self) -> None:
@@ -56,25 +54,26 @@ class CheckpointedTraining(SingleProcessTraining):
                 member.finished = True
                 continue
             policy = None
-            if not self._acts_at_random(member):
+            if not self._acts_at_random(m):
                 fetch = self._policy(m)
                 if not fetch.is_ready():
                     continue
                 policy = fetch.value()
             self.executor.submit(
                 EpisodeTask(
-                    seed=member.seed,
+                    seed=self.config.seeds[m],
                     episode=member.episodes,
                     limit=self.config.steps - member.steps,
                     policy=policy,
-                    exploration=self.learner.exploration,
+                    exploration=self._explorations[m],
+                    number=self.config.members.number(m),
                 )
             )
             member.collecting = True
 
     def _record_episode(self, result: EpisodeResult) -> None:
         task, episode = result.task, result.episode
-        m = self.config.seeds.index(task.seed)
+        m = self.config.members.ids.index(task.member)
         member = self.members[m]
         self.clock.add("collect", result.seconds)
         member.collecting = False
@@ -87,16 +86,16 @@ class CheckpointedTraining(SingleProcessTraining):
             return
         # An evaluation due within the episode uses the policies of its beginning.
         self._schedule_evaluations(m, end - 1)
-        is_before_training = member.steps < self.config.online.random_steps
-        row = (member.seed, end, member.episodes, repr(episode.episode_return), episode.length)
-        self.folder.tables["episodes"].append([row])
+        is_before_training = self._is_before_training(m)
+        row = (member.id, end, member.episodes, repr(episode.episode_return), episode.length)
+        self._append("episodes", [row])
         with self._changing():
             self.engine.append(m, episode.rows)
             member.steps = end
             member.episodes += 1
             if not is_before_training:  # or else it is neither assessed nor trained for
                 member.assessment, verdict, member.owed = assess(
-                    self._rule, member.assessment, episode.episode_return, episode.length
+                    self._rule(m), member.assessment, episode.episode_return, episode.length
                 )
                 if verdict is Verdict.CHECKPOINT and task.policy is not None:
                     self.checkpoints[m] = task.policy
@@ -114,7 +113,7 @@ class CheckpointedTraining(SingleProcessTraining):
                 if updates == before[m]:
                     continue
                 member.owed -= updates - before[m]
-                member.assessment = after_updates(self._rule, member.assessment, updates)
+                member.assessment = after_updates(self._rule(m), member.assessment, updates)
                 self._policies[m] = None if member.owed else self.engine.fetch_policy(m)
                 self._fetch_metrics_if_due(m)
         self._write_metrics(wait=False)
@@ -136,9 +135,10 @@ class CheckpointedTraining(SingleProcessTraining):
             return self._policy(m)
         return Fetch(torch.from_numpy(self.checkpoints[m]))
 
-    def _activity(self, member: Member) -> str:
+    def _activity(self, m: int) -> str:
+        member = self.members[m]
         if member.owed:
             return f"training, {member.owed:,} updates to go"
-        if self._acts_at_random(member):
+        if self._acts_at_random(m):
             return "exploring at random"
         return f"playing episode {member.episodes:,}"

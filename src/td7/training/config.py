@@ -1,17 +1,19 @@
 """What decides the result of a run: options → RunConfig → config.json and back."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from td7.algorithms import algorithm
-from td7.algorithms.config import LearnerConfig, OnlineConfig
+from td7.algorithms.config import LearnerConfig, OnlineConfig, check_varies
 from td7.configs import build_config, check_fields, complete, parse
 from td7.datasets.scores import score
 from td7.errors import InputError, one_of
 from td7.option_values import MOST_SEEDS
 from td7.options import ENGINES, MOST_STEPS, PRECISIONS
+from td7.runs.members import Members
 from td7.runs.record import DatasetRecord, RunRecord, StartRecord, uses_tf32
 from td7.types import Task
 
@@ -26,11 +28,11 @@ class RunConfig:
     algorithm: str
     variant: str  # STUDY/LABEL of the row that the hyperparameters come from, or empty
     task: Task
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # of each member
     steps: int = field(
         metadata=_POSITIVE | {"at_most": MOST_STEPS}
     )  # per seed: environment steps, with a dataset updates
-    hyperparameters: LearnerConfig
+    hyperparameters: LearnerConfig  # but for those that vary between members
     evaluate_every: int = field(metadata=_POSITIVE)  # steps, with a dataset updates
     evaluation_episodes: int = field(metadata=_POSITIVE)
     metrics_every: int = field(metadata=_POSITIVE)  # updates
@@ -48,9 +50,37 @@ class RunConfig:
     normalise_observations: bool = False  # by running statistics, in front of the networks
     tf32: bool = False  # whether a GPU's products of float32 matrices are TF32
     start_from: StartRecord | None = None  # None: with new networks
+    # Hyperparameters that vary, with their values in each member; then members have numbers.
+    varied: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    numbers: tuple[int, ...] = ()
+    # Members without seed or steps, which keep the shapes of a search's runs equal.
+    padding: int = field(default=0, metadata={"at_least": 0})
 
     def __post_init__(self) -> None:
         check_fields(self)
+        _ = self.hyperparameters_of  # raises for values out of range
+
+    @property
+    def members(self) -> Members:
+        return Members(self.seeds, self.varied, self.numbers)
+
+    def of_members(self, positions: Sequence[int]) -> "RunConfig":
+        """The config of some members alone, by position."""
+        members = self.members.take(positions)
+        return replace(
+            self, seeds=members.seeds, varied=members.varied, numbers=members.numbers, padding=0
+        )
+
+    @cached_property
+    def hyperparameters_of(self) -> tuple[LearnerConfig, ...]:
+        """Those of each member."""
+        kind, members = type(self.hyperparameters), self.members
+        common = {f.name: getattr(self.hyperparameters, f.name) for f in fields(kind)}
+        for name in self.varied:
+            check_varies(kind, name)
+        return tuple(
+            build_config(kind, {**common, **members.values(m)}) for m in range(len(members))
+        )
 
     @property
     def online(self) -> OnlineConfig:
@@ -59,10 +89,21 @@ class RunConfig:
             raise TypeError(f"{self.algorithm} cannot collect its own data")
         return self.hyperparameters
 
+    def online_of(self, m: int) -> OnlineConfig:
+        """The hyperparameters of the m-th member of a run that collects its own data."""
+        config = self.hyperparameters_of[m]
+        assert isinstance(config, OnlineConfig)
+        return config
+
+    @property
+    def random_steps(self) -> int:
+        """The time steps before the first member trains."""
+        return min(self.online_of(m).random_steps for m in range(len(self.seeds)))
+
     @property
     def updates(self) -> int:
         """Updates per seed, about: the random phase may be longer than it must be."""
-        return self.steps if self.dataset else max(0, self.steps - self.online.random_steps)
+        return self.steps if self.dataset else max(0, self.steps - self.random_steps)
 
     @property
     def step_unit(self) -> str:
@@ -90,7 +131,11 @@ class RunConfig:
         config = algorithm(record.algorithm).config
         recorded = complete(config, record.hyperparameters)
         hyperparameters = build_config(config, recorded).for_task(record.task)
-        values: dict[str, Any] = {"hyperparameters": hyperparameters}
+        members = record.members
+        values: dict[str, Any] = {
+            "hyperparameters": hyperparameters,
+            **{name: getattr(members, name) for name in ("seeds", "varied", "numbers")},
+        }
         for f in fields(cls):
             is_newer = f.name not in record.data and f.default is not MISSING
             if f.name in values or is_newer:

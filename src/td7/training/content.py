@@ -15,7 +15,7 @@ from td7.errors import InputError
 from td7.runs.manifest import MEMBERS, STATE, SnapshotError
 from td7.runs.snapshots import Snapshot
 from td7.training.config import RunConfig, check_same
-from td7.training.member import UNSAVED, Member
+from td7.training.member import SAVED_AS, UNSAVED, Member
 from td7.training.parts import RunParts
 from td7.training.state import rows_to_keep, state_tensors
 
@@ -47,7 +47,7 @@ def check_content(
 
 def _check_counters(config: RunConfig, saved: Mapping[str, Any]) -> None:
     _typed(saved, "versions", dict)
-    _require(saved["seeds"] == list(config.seeds), "seeds", saved["seeds"])
+    _require(saved["seeds"] == list(config.members.ids), "seeds", saved["seeds"])
     for name in ("updates", "rows_added"):
         counts = _typed(saved, name, list)
         fits = len(counts) == len(config.seeds) and all(map(_is_count, counts))
@@ -64,8 +64,8 @@ def _checked_members(config: RunConfig, saved: Mapping[str, Any]) -> list[Member
         _check_fields("members", data, Member)
         _check_fields("assessment", data["assessment"], Assessment)
         members.append(Member.from_json(data))
-    seeds = [member.seed for member in members]
-    _require(seeds == list(config.seeds), "members", seeds)
+    ids = [member.id for member in members]
+    _require(ids == list(config.members.ids), "members", ids)
     for member in members:
         _require(member.steps <= config.steps, "steps", member.steps)
     return members
@@ -73,13 +73,13 @@ def _checked_members(config: RunConfig, saved: Mapping[str, Any]) -> list[Member
 
 def _check_fields(name: str, data: object, kind: type) -> None:
     """Check the fields that a dataclass has in JSON; all snapshots that can be read have all."""
-    declared = {f.name: f for f in fields(kind) if f.name not in UNSAVED}
+    declared = {SAVED_AS.get(f.name, f.name): f for f in fields(kind) if f.name not in UNSAVED}
     if not isinstance(data, dict) or data.keys() != declared.keys():
         raise _unfit(name, data)
-    for f in declared.values():
-        value = data[f.name]
+    for saved_as, f in declared.items():
+        value = data[saved_as]
         is_unset = f.type is int and value == f.default  # which may be below 0
-        _require(_FITS[f.type](value) or is_unset, f.name, value)
+        _require(_FITS[f.type](value) or is_unset, saved_as, value)
 
 
 def _check_evaluations(config: RunConfig, saved: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ def _check_evaluations(config: RunConfig, saved: Mapping[str, Any]) -> None:
         fits = (
             isinstance(evaluation, dict)
             and evaluation.keys() == {"seed", "step", "episodes"}
-            and evaluation["seed"] in config.seeds
+            and evaluation["seed"] in config.members.ids
             and _is_count(evaluation["step"])
             and evaluation["episodes"] == config.evaluation_episodes
         )

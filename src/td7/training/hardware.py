@@ -145,7 +145,7 @@ def choose_engine(option: str, device: str, updates: int) -> str:
 def check_memory(config: RunConfig, spec: TaskSpec) -> None:
     """Refuse a replay that cannot fit, before it is half full."""
     layout = RowLayout(spec.state_dim, spec.action_dim)
-    rows, seeds = config.replay_rows, len(config.seeds)
+    rows, seeds = config.replay_rows, len(config.seeds) + config.padding
     is_shared = config.dataset is not None
     row_bytes, priority_bytes = required_bytes(layout, rows, seeds, shared=is_shared)
     if config.processes > 1:
@@ -179,7 +179,7 @@ def check_learner(config: RunConfig, spec: TaskSpec) -> Learner:
     Learners raise when they are built; one member on the CPU, which comes back, is built quickly.
     """
     try:
-        return build_learner(config, spec, config.seeds[:1], torch.device("cpu"), torch.float32)
+        return build_learner(config.of_members([0]), spec, torch.device("cpu"), torch.float32)
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # sizes that no array has

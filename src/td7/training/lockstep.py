@@ -16,7 +16,6 @@ from td7.engine.cuda import Fetch
 from td7.rollouts.vector import EpisodeState, VectorStep, can_spin, make_vector_environment
 from td7.rollouts.watch import AbandonTask
 from td7.training.loop import SingleProcessTraining
-from td7.training.member import Member
 from td7.training.parts import RunParts, RunSetup
 from td7.types import Float32
 
@@ -61,13 +60,13 @@ class LockstepTraining(SingleProcessTraining):
         begin = member.steps - len(actions)
         return EpisodeState(
             member.episodes,
-            self._random_steps_of_episode(begin),
+            self._random_steps_of_episode(m, begin),
             np.stack(actions) if actions else np.zeros((0, size), np.float32),
         )
 
-    def _random_steps_of_episode(self, begin: int) -> int:
-        """How many actions of an episode are random that begins at this time step."""
-        c = self.config.online
+    def _random_steps_of_episode(self, m: int, begin: int) -> int:
+        """How many actions of a member's episode are random that begins at this time step."""
+        c = self.config.online_of(m)
         if self.config.start_from is not None:  # its policy acts before training
             return 0
         left = max(0, c.random_steps - begin)
@@ -80,9 +79,10 @@ class LockstepTraining(SingleProcessTraining):
                 newest = (self.replay.added[m] - 1) % self.replay.capacity
                 row = self.replay.rows[m, newest].cpu().numpy()
                 if not np.array_equal(self.replay.layout.split(row).next_state, state):
+                    name = self.config.members.name(self.members[m].id)
                     self.progress.warn(
-                        f"seed {self.config.seeds[m]}: the actions of its current episode, taken "
-                        "again, led to another state; the run continues, but not exactly"
+                        f"{name}: the actions of its current episode, taken again, led to another "
+                        "state; the run continues, but not exactly"
                     )
 
     def _advance(self) -> None:
@@ -101,7 +101,10 @@ class LockstepTraining(SingleProcessTraining):
     def _take_step(self) -> None:
         """One time step of every member, and one update of those past their random phase."""
         begin = time.perf_counter()
-        random_steps = [self._random_steps_of_episode(m.steps + 1) for m in self.members]
+        everyone = range(len(self.members))
+        random_steps = [
+            self._random_steps_of_episode(m, self.members[m].steps + 1) for m in everyone
+        ]
         try:
             stepped = self._environments.step(self._next_actions, random_steps)
         except AbandonTask:  # the run stops, with a snapshot of the moment before this time step
@@ -118,7 +121,7 @@ class LockstepTraining(SingleProcessTraining):
             for m in ended:
                 self._end_episode(m)
             if self.config.online.random_phase == "steps":
-                self._begin_learning(range(len(self.members)))
+                self._begin_learning(everyone)
             for m in learning:
                 self._fetch_metrics_if_due(m)
 
@@ -128,9 +131,9 @@ class LockstepTraining(SingleProcessTraining):
         for m in members:
             member, length = self.members[m], int(stepped.length[m])
             episode_return = repr(float(stepped.episode_return[m]))
-            rows.append((member.seed, member.steps + 1, member.episodes, episode_return, length))
+            rows.append((member.id, member.steps + 1, member.episodes, episode_return, length))
         if rows:
-            self.folder.tables["episodes"].append(rows)
+            self._append("episodes", rows)
 
     def _announce_stop(self) -> None:
         super()._announce_stop()
@@ -152,20 +155,20 @@ class LockstepTraining(SingleProcessTraining):
         """From the next time step on, if the random phase is over."""
         for m in members:
             member = self.members[m]
-            member.learns = member.steps >= self.config.online.random_steps
+            member.learns = not self._is_before_training(m)
 
     def _evaluated_policy(self, m: int) -> Fetch:
         return self.engine.fetch_policy(m)
 
-    def _activity(self, member: Member) -> str:
-        if self._acts_at_random(member):
+    def _activity(self, m: int) -> str:
+        if self._acts_at_random(m):
             return "exploring at random"
-        return f"training in episode {member.episodes:,}"
+        return f"training in episode {self.members[m].episodes:,}"
 
     def _own_tensors(self) -> dict[str, Tensor]:
         size = self.spec.action_dim
         return {
-            f"episode_actions.{member.seed}": torch.from_numpy(
+            f"episode_actions.{member.id}": torch.from_numpy(
                 np.array(self._actions[m], np.float32).reshape(-1, size)
             )
             for m, member in enumerate(self.members)
@@ -173,5 +176,5 @@ class LockstepTraining(SingleProcessTraining):
 
     def _restore_own(self, tensors: Mapping[str, Tensor]) -> None:
         self._actions = [
-            list(tensors[f"episode_actions.{member.seed}"].numpy()) for member in self.members
+            list(tensors[f"episode_actions.{member.id}"].numpy()) for member in self.members
         ]

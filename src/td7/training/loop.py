@@ -8,7 +8,7 @@ without, one time step and one update at a time) and `offline` (updates on a dat
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +26,6 @@ from td7.runs.snapshots import Snapshot
 from td7.training.content import check_content
 from td7.training.faults import close_all, is_interrupt, reason, run_error
 from td7.training.listeners import RunListeners
-from td7.training.member import Member
 from td7.training.parts import RunParts, RunSetup
 from td7.training.progress import MemberStatus, Status, duration
 from td7.training.signals import StopSignals
@@ -59,13 +58,13 @@ class Loop(Protocol):
 
 
 class DueEvaluation(NamedTuple):
-    seed: int
+    m: int  # the position of its member
     step: int
     policy: Fetch  # flat weights
 
 
 class DueMetrics(NamedTuple):
-    seed: int
+    member: int  # its id
     step: int
     update: int
     values: Fetch
@@ -89,6 +88,7 @@ class SingleProcessTraining(ABC):
         self.checkpoints = parts.checkpoints
         self._setup = setup
         self._parts = parts
+        self._explorations = parts.learner.explorations()
         self._signals = StopSignals(self._announce_stop, can_interrupt=setup.can_interrupt)
         self._listeners = RunListeners(setup)
         self._metrics: deque[DueMetrics] = deque()
@@ -122,7 +122,7 @@ class SingleProcessTraining(ABC):
                 warn_of_versions(snapshot.members, self.progress.warn)
                 restore_state(self._parts, snapshot)
                 self._restore_own(snapshot.tensors)
-                restore_outputs(self._parts, snapshot)
+                restore_outputs(self.config, self._parts, snapshot)
         self._begin()
         if snapshot is not None:
             self._saved_steps = self._fewest_steps()
@@ -136,7 +136,7 @@ class SingleProcessTraining(ABC):
 
     def run(self) -> None:
         try:
-            steps = {member.seed: member.steps for member in self.members}
+            steps = {member.id: member.steps for member in self.members}
             with self._signals.handled(), self._listeners.attached(self.folder, steps):
                 self._run()
         finally:
@@ -179,10 +179,12 @@ class SingleProcessTraining(ABC):
     def _is_finished(self) -> bool:
         return all(member.finished for member in self.members) and not self.executor.pending
 
-    def _acts_at_random(self, member: Member) -> bool:
+    def _acts_at_random(self, m: int) -> bool:
         """Whether random actions come before training; a run that starts from another has none."""
-        c = self.config
-        return c.start_from is None and member.steps < c.online.random_steps
+        return self.config.start_from is None and self._is_before_training(m)
+
+    def _is_before_training(self, m: int) -> bool:
+        return self.members[m].steps < self.config.online_of(m).random_steps
 
     def _fewest_steps(self) -> int:
         return min(member.steps for member in self.members)
@@ -248,7 +250,7 @@ class SingleProcessTraining(ABC):
         """The flat weights that an evaluation of the member uses now."""
 
     @abstractmethod
-    def _activity(self, member: Member) -> str:
+    def _activity(self, m: int) -> str:
         """What a member that has not finished is doing, for the user."""
 
     def _own_tensors(self) -> dict[str, Tensor]:
@@ -266,7 +268,7 @@ class SingleProcessTraining(ABC):
         member = self.members[m]
         while member.next_evaluation <= step:
             policy = self._evaluated_policy(m)
-            self._evaluations.append(DueEvaluation(member.seed, member.next_evaluation, policy))
+            self._evaluations.append(DueEvaluation(m, member.next_evaluation, policy))
             member.next_evaluation += self.config.evaluate_every
         self._submit_evaluations(wait=False)
 
@@ -274,15 +276,18 @@ class SingleProcessTraining(ABC):
         """Submit those whose policies have arrived from the device; with `wait`, all."""
         c = self.config
         while self._evaluations and (wait or self._evaluations[0].policy.is_ready()):
-            seed, step, fetch = self._evaluations[0]
-            policy = fetch.value()
+            m, step, fetch = self._evaluations[0]
+            policy, number = fetch.value(), c.members.number(m)
             if c.keep_policies and step % c.keep_policies == 0:
                 self._save_policies(
-                    policies.kept_policies(self.folder.path, step), {seed: policy}, step
+                    policies.kept_policies(self.folder.path, step),
+                    {self.members[m].id: policy},
+                    step,
                 )
             with self._changing():
                 self._evaluations.popleft()
-                self.executor.submit(EvaluationTask(seed, step, c.evaluation_episodes, policy))
+                episodes, seed = c.evaluation_episodes, c.seeds[m]
+                self.executor.submit(EvaluationTask(seed, step, episodes, policy, number))
 
     def _record_results(self, *, block: bool) -> None:
         """Record what has been played. An evaluation is pending until it is recorded."""
@@ -300,16 +305,16 @@ class SingleProcessTraining(ABC):
 
     def _record_evaluation(self, result: EvaluationResult) -> None:
         task = result.task
-        member = self.members[self.config.seeds.index(task.seed)]
+        member = self.members[self.config.members.ids.index(task.member)]
         returns = [episode.episode_return for episode in result.episodes]
         rows: list[tuple[object, ...]] = [
-            (member.seed, task.step, i, repr(e.episode_return), e.length)
+            (member.id, task.step, i, repr(e.episode_return), e.length)
             for i, e in enumerate(result.episodes)
         ]
         scores = score(self.config.task.id, returns) if self.config.dataset else None
         if scores is not None:
             rows = [(*row, repr(float(one))) for row, one in zip(rows, scores, strict=True)]
-        self.folder.tables["evaluations"].append(rows)
+        self._append("evaluations", rows)
         if result.probe is not None:
             self._setup.on_probe(result.probe)
         with self._changing():
@@ -326,29 +331,37 @@ class SingleProcessTraining(ABC):
                 "the run trains, but it can neither resume exactly nor repeat its evaluations"
             )
 
+    def _append(self, table: str, rows: Iterable[tuple[object, ...]]) -> None:
+        """Append rows, whose first cell is a member's id, with the columns that members add."""
+        members = self.config.members
+        whole = [(*row, *members.cells(int(str(row[0])))) for row in rows]
+        self.folder.tables[table].append(whole)
+
     def _save_policies(
         self, folder: Path, weights: Mapping[int, AnyFloat], steps: int | list[int]
     ) -> None:
+        explorations = [asdict(one) for one in self._explorations]
+        is_common = all(one == explorations[0] for one in explorations)
         record = {
             "algorithm": self.config.algorithm,
-            "exploration": asdict(self.learner.exploration),
+            "exploration": explorations[0] if is_common else explorations,
             "steps": steps,
         }
-        network, seeds = self.learner.policy_network, self.config.seeds
-        policies.save(folder, self.spec, network, weights, record, seeds)
+        network, members = self.learner.policy_network, self.config.members
+        policies.save(folder, self.spec, network, weights, record, members)
 
     def _fetch_metrics_if_due(self, m: int) -> None:
         member, updates = self.members[m], self.engine.updates[m]
         if updates % self.config.metrics_every == 0:
             values = self.engine.fetch_metrics(m)
-            self._metrics.append(DueMetrics(member.seed, member.steps, updates, values))
+            self._metrics.append(DueMetrics(member.id, member.steps, updates, values))
 
     def _write_metrics(self, *, wait: bool) -> None:
         """Write the metrics that have arrived from the device; with `wait`, all."""
         while self._metrics and (wait or self._metrics[0].values.is_ready()):
             *key, fetch = self._metrics[0]
             row = (*key, *(repr(float(value)) for value in fetch.value()))
-            self.folder.tables["metrics"].append([row])
+            self._append("metrics", [row])
             self._metrics.popleft()
 
     # -- snapshots -----------------------------------------------------------------------------
@@ -382,8 +395,8 @@ class SingleProcessTraining(ABC):
             self._save_policies(
                 self.folder.path / "policy",
                 {
-                    seed: self._evaluated_policy(m).value()
-                    for m, seed in enumerate(self.config.seeds)
+                    member.id: self._evaluated_policy(m).value()
+                    for m, member in enumerate(self.members)
                 },
                 [member.steps for member in self.members],
             )
@@ -407,10 +420,11 @@ class SingleProcessTraining(ABC):
     def _member_status(self, m: int) -> MemberStatus:
         member = self.members[m]
         return MemberStatus(
-            seed=member.seed,
+            id=member.id,
+            values=self.config.members.description(m),
             steps=self.config.steps if member.finished else member.steps,
             updates=self.engine.updates[m],
-            activity="finished" if member.finished else self._activity(member),
+            activity="finished" if member.finished else self._activity(m),
             evaluation=member.evaluation,
             best=member.assessment.best,
         )

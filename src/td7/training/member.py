@@ -1,4 +1,4 @@
-"""One seed's progress through a run."""
+"""One member's progress through a run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,13 +7,14 @@ from typing import Any
 from td7.algorithms.checkpoints import Assessment
 
 UNSAVED = ("collecting", "finished")  # fields that snapshots do not hold
+SAVED_AS = {"id": "seed"}  # fields with another name in snapshots, from when each id was a seed
 
 
 @dataclass
 class Member:
-    """One seed's progress through the protocol; its learner is part of the stacked tensors."""
+    """One member's progress through the protocol; its learner is part of the stacked tensors."""
 
-    seed: int
+    id: int  # its seed or, where hyperparameters vary, its number
     steps: int = 0  # of its environment; with a dataset, updates
     episodes: int = 0
     owed: int = 0  # updates to make before the next episode
@@ -26,8 +27,11 @@ class Member:
     finished: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name not in UNSAVED}
+        saved = {name: value for name, value in asdict(self).items() if name not in UNSAVED}
+        return {SAVED_AS.get(name, name): value for name, value in saved.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Member":
-        return cls(**{**data, "assessment": Assessment(**data["assessment"])})
+        named = {name: data[saved_as] for name, saved_as in SAVED_AS.items()}
+        values = {name: v for name, v in data.items() if name not in SAVED_AS.values()}
+        return cls(**{**values, **named, "assessment": Assessment(**data["assessment"])})

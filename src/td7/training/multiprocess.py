@@ -117,12 +117,14 @@ class MultiprocessTraining:
         self._fault: BaseException | None = None
         self._messages: set[str] = set()  # shown; most come from every process
         self._processes: list[SeedProcess] = []
-        self._policies = MergedPolicies(setup.path, self.config.seeds)
+        self._policies = MergedPolicies(setup.path, self.config.members)
         self._merged_at: list[int] = []  # modification times of the timings in the run folder
         self._started = time.monotonic()
         with ExitStack() as resources:
-            scored = self.config.is_scored
-            self.folder = RunFolder(setup.path, scored=scored, lock=setup.lock)
+            config = self.config
+            self.folder = RunFolder(
+                setup.path, config.members, scored=config.is_scored, lock=setup.lock
+            )
             resources.callback(self.folder.close)
             self._listeners = RunListeners(setup)
             self._resources = resources.pop_all()
@@ -139,7 +141,7 @@ class MultiprocessTraining:
 
     def run(self) -> None:
         try:
-            steps = {member.seed: member.steps for member in self.status().members}
+            steps = {member.id: member.steps for member in self.status().members}
             with self._listeners.attached(self.folder, steps):
                 self._run()
         finally:
@@ -182,11 +184,11 @@ class MultiprocessTraining:
         script = Script.current(config.task)
         jobs = {}
         for i in range(config.processes):
-            seeds = config.seeds[i :: config.processes]
+            own = config.of_members(range(len(config.seeds))[i :: config.processes])
             folder = process_folder(setup.path, i)
             folder.mkdir(parents=True, exist_ok=True)
             job = SeedJob(
-                config=replace(config, seeds=seeds, processes=1),
+                config=replace(own, processes=1),
                 spec=setup.spec,
                 path=folder,
                 snapshot_every=setup.snapshot_every,
@@ -195,7 +197,7 @@ class MultiprocessTraining:
                 compile_threads=1 if i else len(available_cores()),
                 make_loop=self._make_loop,
             )
-            jobs[f"td7-seeds-{','.join(map(str, seeds))}"] = (job,)
+            jobs[f"td7-{own.members.kind}s-{','.join(map(str, own.members.ids))}"] = (job,)
         workers = start_workers(_train_seeds, jobs, may_have_children=True)
         # At the latest when Python ends, which would wait for them.
         self._resources.callback(Finalize(self, end_workers, (workers,), exitpriority=0))
@@ -345,7 +347,7 @@ class MultiprocessTraining:
 
     def status(self) -> Status:
         statuses = [process.status for process in self._processes]
-        return merged_status(statuses, self.config.seeds, time.monotonic() - self._started)
+        return merged_status(statuses, self.config.members.ids, time.monotonic() - self._started)
 
 
 # -- a process of some seeds -----------------------------------------------------------------------
@@ -447,8 +449,12 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
     except (RunError, InputError) as error:
         owner.send(ProcessEnd(error))
     except BaseException as error:  # no memory or a bug; `sys.exit` and the like in a task's code
-        seeds = ", ".join(map(str, config.seeds))
+        members = ", ".join(map(str, config.members.ids))
         details = "".join(traceback.format_exception(error))
-        owner.send(ProcessEnd(RunError(f"seeds {seeds}: {describe_error(error)}", details)))
+        owner.send(
+            ProcessEnd(
+                RunError(f"{config.members.kind}s {members}: {describe_error(error)}", details)
+            )
+        )
     else:
         owner.send(ProcessEnd(is_finished=True))

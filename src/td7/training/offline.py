@@ -2,7 +2,6 @@
 
 from td7.engine.cuda import Fetch
 from td7.training.loop import SingleProcessTraining
-from td7.training.member import Member
 
 
 class OfflineTraining(SingleProcessTraining):
@@ -33,7 +32,7 @@ class OfflineTraining(SingleProcessTraining):
     def _evaluated_policy(self, m: int) -> Fetch:
         return self.engine.fetch_policy(m)
 
-    def _activity(self, member: Member) -> str:
-        del member
+    def _activity(self, m: int) -> str:
+        del m
         dataset = self._setup.dataset
         return f"training on {dataset.name}" if dataset else "training"

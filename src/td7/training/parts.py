@@ -1,6 +1,6 @@
 """What a loop is built from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from td7.algorithms import algorithm
+from td7.algorithms.config import stacked
 from td7.algorithms.learner import Learner
 from td7.algorithms.normalisation import NormalisedLearner
 from td7.datasets.dataset import Dataset
@@ -69,7 +70,7 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
     config, progress = setup.config, setup.progress
     clock = Clock()
     with clock.phase("setup"), ExitStack() as resources:
-        folder = RunFolder(setup.path, scored=config.is_scored, lock=setup.lock)
+        folder = RunFolder(setup.path, config.members, scored=config.is_scored, lock=setup.lock)
         resources.callback(folder.close)
         learner, replay = _learner_and_replay(setup)
         engine = Engine(
@@ -81,6 +82,7 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
             warn=progress.warn,
             say=progress.say,
             tf32=config.tf32,
+            names=[config.members.name(id) for id in config.members.ids],
         )
         folder.add_metrics(engine.metrics)
         executor = make_executor(
@@ -99,21 +101,21 @@ def build_parts(setup: RunSetup, *, workers: int) -> RunParts:
             replay=replay,
             engine=engine,
             executor=executor,
-            members=[Member(seed) for seed in config.seeds],
+            members=[Member(id) for id in config.members.ids],
             checkpoints=_first_checkpoints(setup, learner),
             resources=resources.pop_all(),
         )
 
 
 def build_learner(
-    config: RunConfig,
-    spec: TaskSpec,
-    seeds: Sequence[int],
-    device: torch.device,
-    dtype: torch.dtype,
+    config: RunConfig, spec: TaskSpec, device: torch.device, dtype: torch.dtype
 ) -> Learner:
+    """The learner of all members, and of the padding, which begins like the first member."""
     build = algorithm(config.algorithm).learner
-    learner = build(config.hyperparameters, spec, seeds, device, dtype)
+    members = config.members
+    members = members.take([*range(len(members)), *[0] * config.padding])
+    hyperparameters = stacked(config.hyperparameters, members.varied, device)
+    learner = build(hyperparameters, spec, members.seeds, device, dtype)
     return NormalisedLearner(learner, spec.state_dim) if config.normalise_observations else learner
 
 
@@ -121,13 +123,13 @@ def _learner_and_replay(setup: RunSetup) -> tuple[Learner, Replay]:
     """Build both on the run's device; a replay of a dataset is full from the start."""
     config, spec, dataset = setup.config, setup.spec, setup.dataset
     device, dtype = torch.device(config.device), getattr(torch, config.precision)
-    learner = build_learner(config, spec, config.seeds, device, dtype)
+    learner = build_learner(config, spec, device, dtype)
     if setup.start is not None:  # before the dataset's statistics are taken
         setup.start.fill(learner, config.seeds)
     replay = Replay(
         RowLayout(spec.state_dim, spec.action_dim),
         config.replay_rows,
-        len(config.seeds),
+        len(config.seeds) + config.padding,
         device,
         dtype,
         rows_on_host=config.replay_device != config.device,
@@ -142,4 +144,5 @@ def _first_checkpoints(setup: RunSetup, learner: Learner) -> list[AnyFloat]:
     """The initial policies, or the last ones of the run that this one starts from."""
     if setup.start is not None:
         return setup.start.checkpoints(learner, setup.config.seeds)
-    return list(learner.policies().to("cpu", copy=True).numpy())
+    policies = learner.policies()[: len(setup.config.seeds)]
+    return list(policies.to("cpu", copy=True).numpy())

@@ -27,14 +27,15 @@ TICK = 1.0  # seconds between two drawings while the loop is busy
 
 @dataclass(frozen=True)
 class MemberStatus:
-    """How far one seed is."""
+    """How far one member is."""
 
-    seed: int
+    id: int  # its seed or, where hyperparameters vary, its number
     steps: int
     updates: int
     activity: str
     evaluation: float | None  # mean return of the last one
     best: float  # the checkpoint's criterion; -inf before the first
+    values: str = ""  # of hyperparameters that vary, and the seed; empty if nothing varies
 
 
 @dataclass(frozen=True)
@@ -242,17 +243,20 @@ class LiveProgress(TableProgress):
 
 def _draw(status: Status, speed: Sequence[str]) -> Group:
     table = Table(box=None, padding=(0, 2), header_style="dim")
-    table.add_column("seed", justify="right")
+    varies = any(m.values for m in status.members)
+    table.add_column("member" if varies else "seed", justify="right")
     counts = dict.fromkeys((status.step_unit, "updates"))
     for column in (*counts, "evaluation", "checkpoint"):
         table.add_column(column, justify="right", min_width=10)
-    table.add_column("now")
+    for column in (*(["values"] if varies else []), "now"):
+        table.add_column(column)
     for m in status.members:
         table.add_row(
-            str(m.seed),
+            str(m.id),
             *(f"{getattr(m, count):,}" for count in counts),
             _number(m.evaluation),
             _number(m.best),
+            *([m.values] if varies else []),
             Text(m.activity, style="dim"),
         )
     line = Table.grid(padding=(0, 1))
@@ -331,7 +335,7 @@ class LineProgress:
         self._drawn = time
         speed = "  ".join(_speed(now, self._pace)) if busy is None else busy
         seeds = "  ".join(
-            f"[{m.seed}] {m.steps:,} {now.step_unit}, evaluation {_number(m.evaluation)}"
+            f"[{m.id}] {m.steps:,} {now.step_unit}, evaluation {_number(m.evaluation)}"
             for m in now.members
         )
         self.say(f"{now.fraction:4.0%}  {speed}  {seeds}")

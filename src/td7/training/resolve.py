@@ -3,21 +3,23 @@
 import dataclasses
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from td7.algorithms import ALGORITHMS, Algorithm, algorithm, registered_name
-from td7.algorithms.config import LearnerConfig, OnlineConfig, without_effect
+from td7.algorithms.config import LearnerConfig, OnlineConfig, check_varies, without_effect
 from td7.configs import build_config, parse_field, parse_settings
 from td7.datasets.dataset import Dataset, task_mismatch
 from td7.datasets.hdf5 import TIME_LIMIT
 from td7.datasets.read import read
 from td7.errors import InputError, Option, assigned
-from td7.option_values import parse_seeds
+from td7.option_values import MOST_SEEDS, parse_seeds
 from td7.options import TrainOptions, options_from, with_hyperparameters
 from td7.rollouts.callables import register_callable
 from td7.rollouts.environment import ActionMap
 from td7.rollouts.registration import describe
+from td7.runs.members import Members
 from td7.runs.record import DatasetRecord, RunRecord, config_error
 from td7.runs.trust import foreign_module, text_argument
 from td7.studies.rows import study, variant, variant_name
@@ -151,22 +153,24 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
         )
     hyperparameters = _hyperparameters(options, selection, task, dataset)
     device = choose_device(options.device)
-    seeds = parse_seeds(options.seeds)
-    updates = len(seeds) * _updates_per_seed(options.steps, hyperparameters, dataset)
+    members = _members(options, selection, hyperparameters, dataset)
+    updates = len(members) * _updates_per_seed(options.steps, hyperparameters, dataset)
     processes = choose_processes(
         options.processes,
         device,
         task,
-        seeds=len(seeds),
+        seeds=len(members),
         updates=updates,
-        workers=choose_workers(options.workers, device, len(seeds)),
+        workers=choose_workers(options.workers, device, len(members)),
         threads=options.threads,
     )
     return RunConfig(
         algorithm=selection.algorithm,
         variant=selection.variant,
         task=task,
-        seeds=seeds,
+        seeds=members.seeds,
+        varied=members.varied,
+        numbers=members.numbers,
         steps=options.steps,
         hyperparameters=hyperparameters,
         evaluate_every=options.evaluate_every,
@@ -225,6 +229,40 @@ def _hyperparameters(
     for name, why in without_effect(chosen.config, settings, own, offline=offline).items():
         raise InputError(f"{name}={own[name]} has no effect {why}")
     return config.for_task(task)
+
+
+def _members(
+    options: TrainOptions,
+    selection: _Selection,
+    hyperparameters: LearnerConfig,
+    dataset: Dataset | None,
+) -> Members:
+    """Every seed or, if hyperparameters vary, every combination of values with every seed."""
+    seeds, chosen = parse_seeds(options.seeds), algorithm(selection.algorithm)
+    varied: dict[str, list[float]] = {}
+    for name, given in options.vary.items():
+        check_varies(chosen.config, name)
+        if name in selection.settings:
+            raise InputError(f"{name} is given twice: in {Option('set')} and in {Option('vary')}")
+        values = [parse_field(chosen.config, name, value) for value in given]
+        if len(set(values)) < max(2, len(values)):
+            raise InputError(f"{Option('vary')}: {name} takes two or more different values")
+        for value in values:
+            replace = {**vars(hyperparameters), name: value}
+            for _, why in without_effect(
+                chosen.config, replace, [name], offline=chosen.offline if dataset else None
+            ).items():
+                raise InputError(f"{name}={value} has no effect {why}")
+        varied[name] = values
+    if not varied:
+        return Members(seeds)
+    rows = list(product(*varied.values(), seeds))
+    if len(rows) > MOST_SEEDS:
+        raise InputError(
+            f"at most {MOST_SEEDS:,} members can be trained at once, given {len(rows):,}"
+        )
+    *columns, all_seeds = zip(*rows, strict=True)
+    return Members(all_seeds, dict(zip(varied, columns, strict=True)), tuple(range(len(rows))))
 
 
 def _normalises(options: TrainOptions, selection: _Selection) -> bool:

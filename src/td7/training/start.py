@@ -412,20 +412,20 @@ def _announce(setup: RunSetup, resumption: str = "") -> None:
     processes = f" ({config.processes} processes)" if config.processes > 1 else ""
     progress.say(
         f"{config.variant or config.algorithm} on {where}, "
-        f"seeds {','.join(map(str, config.seeds))}, {steps}, {config.device}{processes}, "
+        f"{_who(config)}, {steps}, {config.device}{processes}, "
         f"replay {_replay_size(setup)} on {config.replay_device} → {setup.given or setup.path}"
     )
     start = config.start_from
     if start is not None and not resumption:
-        first = "" if dataset else f"; its policy plays {config.online.random_steps:,} steps first"
+        first = "" if dataset else f"; its policy plays {config.random_steps:,} steps first"
         progress.say(
             f"begins with the learner of {start.source} at step {max(start.steps):,}{first}"
         )
-    if dataset is None and config.steps <= config.online.random_steps:
+    if dataset is None and config.steps <= config.random_steps:
         how = "random" if start is None else "before training"
         progress.warn(
             f"nothing is trained: all {config.steps:,} steps are {how}, "
-            f"as random_steps={config.online.random_steps:,}"
+            f"as random_steps={config.random_steps:,}"
         )
     if setup.snapshot_every == 0 and config.steps > LONG_RUN:
         progress.warn(
@@ -439,9 +439,22 @@ def _announce(setup: RunSetup, resumption: str = "") -> None:
         )
 
 
+def _who(config: RunConfig) -> str:
+    """The seeds and, if hyperparameters vary, by how many configurations they are trained."""
+    members = config.members
+    seeds = ",".join(map(str, dict.fromkeys(members.seeds)))
+    if not members.numbers:
+        return f"seeds {seeds}"
+    configurations = (
+        f"{len(members.configurations())} configurations of {', '.join(members.varied)}"
+    )
+    return f"{len(members)} members ({configurations}), seeds {seeds}"
+
+
 def _replay_size(setup: RunSetup) -> str:
     config, spec = setup.config, setup.spec
     layout = RowLayout(spec.state_dim, spec.action_dim)
     shared = setup.dataset is not None
-    size = sum(required_bytes(layout, config.replay_rows, len(config.seeds), shared=shared))
+    members = len(config.seeds) + config.padding
+    size = sum(required_bytes(layout, config.replay_rows, members, shared=shared))
     return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

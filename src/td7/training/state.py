@@ -19,10 +19,10 @@ def state_tensors(parts: RunParts) -> dict[str, Tensor]:
     """Every tensor that decides how the run continues, but for the replay's rows, by name."""
     tensors = _stacked_tensors(parts)
     for m, member in enumerate(parts.members):
-        tensors[f"checkpoint.{member.seed}"] = torch.from_numpy(parts.checkpoints[m])
+        tensors[f"checkpoint.{member.id}"] = torch.from_numpy(parts.checkpoints[m])
         priorities = parts.replay.leaves[m, : parts.replay.size(m)]
-        tensors[f"replay.priorities.{member.seed}"] = priorities
-        tensors[f"replay.max_priority.{member.seed}"] = parts.replay.max_priority[m]
+        tensors[f"replay.priorities.{member.id}"] = priorities
+        tensors[f"replay.max_priority.{member.id}"] = parts.replay.max_priority[m]
     return tensors
 
 
@@ -41,12 +41,12 @@ def state_record(
     return {
         "config": config.to_json(),
         "versions": versions(),
-        "seeds": list(config.seeds),
+        "seeds": list(config.members.ids),  # numbers, where hyperparameters vary
         "members": [member.to_json() for member in parts.members],
         "updates": parts.engine.updates,
-        "rows_added": parts.replay.added,
+        "rows_added": parts.replay.added[: len(config.seeds)],
         "pending_evaluations": [
-            {"seed": t.seed, "step": t.step, "episodes": t.episodes} for t in evaluations
+            {"seed": t.member, "step": t.step, "episodes": t.episodes} for t in evaluations
         ],
         "table_rows": parts.folder.counts(),
         "seconds": parts.clock.seconds,
@@ -71,27 +71,30 @@ def restore_state(parts: RunParts, snapshot: Snapshot) -> None:
     saved, tensors = snapshot.members, snapshot.tensors
     parts.members[:] = [Member.from_json(member) for member in saved["members"]]
     for m, member in enumerate(parts.members):
-        parts.checkpoints[m] = tensors[f"checkpoint.{member.seed}"].numpy()
+        parts.checkpoints[m] = tensors[f"checkpoint.{member.id}"].numpy()
         parts.replay.restore(
             m,
-            parts.snapshots.rows(snapshot, member.seed),
+            parts.snapshots.rows(snapshot, member.id),
             saved["rows_added"][m],
-            tensors[f"replay.priorities.{member.seed}"],
-            tensors[f"replay.max_priority.{member.seed}"],
+            tensors[f"replay.priorities.{member.id}"],
+            tensors[f"replay.max_priority.{member.id}"],
         )
     for name, tensor in _stacked_tensors(parts).items():
         tensor.copy_(tensors[name])
     parts.engine.restore(saved["updates"])
 
 
-def restore_outputs(parts: RunParts, snapshot: Snapshot) -> None:
+def restore_outputs(config: RunConfig, parts: RunParts, snapshot: Snapshot) -> None:
     """Tables and clock as they were, after `restore_state`; evaluations are submitted again."""
-    saved = snapshot.members
+    saved, members = snapshot.members, config.members
     parts.folder.cut_back(rows_to_keep(parts.members, saved), saved["table_rows"])
     parts.clock.restore(saved["seconds"], saved["times"])
     for i, task in enumerate(saved["pending_evaluations"]):
         policy = snapshot.tensors[f"pending_evaluation.{i}"].numpy()
-        parts.executor.submit(EvaluationTask(**task, policy=policy))
+        m = members.ids.index(task["seed"])
+        step, episodes = task["step"], task["episodes"]
+        again = EvaluationTask(members.seeds[m], step, episodes, policy, members.number(m))
+        parts.executor.submit(again)
 
 
 def _stacked_tensors(parts: RunParts) -> dict[str, Tensor]:
@@ -104,13 +107,13 @@ def _stacked_tensors(parts: RunParts) -> dict[str, Tensor]:
 
 def rows_to_keep(members: Sequence[Member], saved: Mapping[str, Any]) -> dict[str, Keep]:
     """Which rows of each table are older than the snapshot; their order in the file is open."""
-    by_seed = {member.seed: member for member in members}
+    by_id = {member.id: member for member in members}
     updates = dict(zip(saved["seeds"], saved["updates"], strict=True))
     pending = {(task["seed"], task["step"]) for task in saved["pending_evaluations"]}
     return {
-        "evaluations": lambda seed, step, _: (
-            step < by_seed[seed].next_evaluation and (seed, step) not in pending
+        "evaluations": lambda id, step, _: (
+            step < by_id[id].next_evaluation and (id, step) not in pending
         ),
-        "episodes": lambda seed, step, _: step <= by_seed[seed].steps,
-        "metrics": lambda seed, _, update: update <= updates[seed],
+        "episodes": lambda id, step, _: step <= by_id[id].steps,
+        "metrics": lambda id, _, update: update <= updates[id],
     }
