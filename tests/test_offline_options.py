@@ -224,7 +224,7 @@ def test_the_command_shows_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "D4RL score" in evaluated
     assert "(self-collected)" in evaluated
     td7.resume(path, steps=4, quiet=True)
-    assert list(td7.Run(path).evaluations.columns) == [*EVALUATIONS, "score"]
+    assert list(td7.Run(path).evaluations.columns) == ["seed", *EVALUATIONS, "score"]
     assert len(td7.Run(path).evaluations) == len(evaluations) + 1
     (row,) = [line for line in out.splitlines() if line.startswith("│    0")]
     assert f"{100 * (last + 20.272305) / (3234.3 + 20.272305):.1f}" in row.split()[-2]

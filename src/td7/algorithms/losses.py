@@ -31,8 +31,8 @@ def cosine_loss(zsa: Tensor, next_zs: Tensor) -> Tensor:
 def smoothed_action(action: Tensor, noise: Tensor, scale: Scalar, clip: Scalar) -> Tensor:
     """a' = clip(pi + clip(eps, -c, c), -1, 1), eps = scale * standard normal noise."""
     c, scaled = spread(clip, noise), spread(scale, noise) * noise
-    # mypy does not see that both bounds are numbers, or both tensors.
-    return (action + scaled.clamp(-c, c)).clamp(-1.0, 1.0)  # type: ignore[arg-type]
+    clipped = scaled.clamp(-c, c)  # type: ignore[arg-type]  # both are numbers, or both tensors
+    return (action + clipped).clamp(-1.0, 1.0)
 
 
 def value_target(

@@ -17,7 +17,7 @@ class Noise:
     def __init__(
         self, learner: Learner, batch_size: int, seeds: Sequence[int], like: Tensor
     ) -> None:
-        """Normals are like `like` [S, ...], in device and type; members without seeds are padding."""
+        """Normals have the device and type of `like` [S, ...]; members beyond seeds are padding."""
         self._seeds = seeds
         self._generator = torch.Generator(like.device)
         shape = (len(like), NOISE_BLOCK)

@@ -102,7 +102,7 @@ def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
 
 def _curves(record: RunRecord, scored_task: str, notes: list[str]) -> Aligned | None:
     """Every seed's evaluations at the steps that all seeds have."""
-    rows = _read_columns(record.folder / "evaluations.csv", EVALUATIONS, notes)
+    rows = _read_columns(record.folder / "evaluations.csv", ("seed", *EVALUATIONS), notes)
     if rows is None or rows.empty:
         return None
     means = rows.groupby(["seed", "step"], sort=True)["return"].agg(["mean", "size"])
