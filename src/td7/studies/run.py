@@ -9,9 +9,9 @@ from typing import Any, Unpack
 from td7.algorithms import algorithm
 from td7.configs import parse_number
 from td7.errors import InputError, Option, say
+from td7.modules import stop_script_import
 from td7.option_types import StudyKeywords
 from td7.options import StudyOptions, document_options, options_from, with_hyperparameters
-from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
 from td7.runs.loggers.selection import Loggers
 from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
