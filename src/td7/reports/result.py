@@ -46,6 +46,7 @@ class Result:
     changed: tuple[str, ...]  # name=value of hyperparameters that differ from the row's
     notes: tuple[str, ...]  # a sentence per problem
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
+    position: int = 0  # of its row, if the study is a module's that is not imported here
     unlisted: int = 0  # index among the labels that the study does not list; sets the colour
     shared: tuple[str, ...] = ()  # what all rows of the algorithm have, unlike its defaults
 
@@ -127,8 +128,8 @@ class Result:
 
 
 def study_or_empty(name: str) -> Study:
-    """The study of this name; a study without rows if there is none."""
-    empty = Study(name, name, "not among the studies", steps=0, table="", rows={}, tasks=())
+    """The study of this name; a study without rows if it is one of a module, not imported here."""
+    empty = Study(name, name, where="", steps=0, table="", rows={}, tasks=())
     return STUDIES.get(name, empty)
 
 
