@@ -12,7 +12,7 @@ from td7.errors import InputError, one_line
 from td7.reports.labels import name_rows
 from td7.reports.pool import pool, pooling_order
 from td7.reports.read import read_run
-from td7.reports.result import Result, plain, seed_list, study_or_empty
+from td7.reports.result import Result, plain, seed_list, step_unit, study_or_empty
 from td7.reports.videos import with_videos
 from td7.studies.folder import StudyRequest, read_failures, read_request
 from td7.studies.rows import Study
@@ -122,7 +122,7 @@ def _shortfall(request: StudyRequest, study: Study, result: Result) -> list[str]
     notes = []
     steps = request.steps or study.steps
     if result.finished and result.steps < steps:
-        count = f"{result.steps:,} of the {steps:,} {study.step_unit} requested"
+        count = f"{result.steps:,} of the {steps:,} {step_unit([result])} requested"
         notes.append(f"{result.name}: {count}")
     configured = {*result.seeds, *result.record.seeds}
     missing = sorted(set(request.options.seeds) - configured)

@@ -214,6 +214,11 @@ def suites(results: Sequence[Result]) -> dict[str, list[Result]]:
     return {name: [r for r in results if r.suite == name] for name in names}
 
 
+def step_unit(results: Sequence[Result]) -> str:
+    """What the steps of a table are called: `updates` if all results learned from datasets."""
+    return "updates" if all(result.data for result in results) else "steps"
+
+
 def paper_places(study: str) -> Sequence[str]:
     listed = study_or_empty(study)
     return listed.datasets or listed.tasks
