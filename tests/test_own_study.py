@@ -280,6 +280,11 @@ def test_a_name_without_a_study_is_one_line(
     assert all_files(here) == before
 
 
+def test_a_label_may_look_like_a_study(here: Path, failing_command: FailingCommand) -> None:
+    message = failing_command("study", "own_study:own", "--rows", "mine", "own_study:own")
+    assert message.startswith("unknown row of own_study:own 'own_study:own'; ")
+
+
 DISCOUNT = '{"discount": 0.9}'
 
 

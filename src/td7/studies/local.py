@@ -103,6 +103,7 @@ def split_cores(at_once: int) -> list[set[int]]:
 
 def start_process(run: PlannedRun, log_folder: Path, cores: set[int]) -> RunProcess:
     command = ["td7", *run_command(run)]
+    import_path = os.pathsep.join(map(str, sys.path))  # it finds the modules that this process does
     with log_path(run, log_folder).open("ab") as log:
         log.write(f"$ {shlex.join(command)}\n".encode())
         log.flush()
@@ -111,7 +112,7 @@ def start_process(run: PlannedRun, log_folder: Path, cores: set[int]) -> RunProc
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # to find its modules
+            env=os.environ | {"PYTHONPATH": import_path},
             start_new_session=True,  # Ctrl-C reaches only the study, which passes it on
             # It makes one system call and takes no lock that another thread may hold.
             preexec_fn=_stop_with_parent,  # noqa: PLW1509  # so it is safe with threads
