@@ -1,5 +1,6 @@
 """A run folder → a `Result`."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def read_run(folder: Path) -> Result:
     notes = changes_since_finish(folder)
     if changed:
         notes.append(f"differs from its row: {', '.join(changed)}")
-    if record.variant and label not in study.rows:
+    if record.variant and study.rows and label not in study.rows:
         notes.append(f"{name} has no row {label!r}")
     curves = _curves(record, task.id if data else "", notes)
     finished = _is_finished(record, curves, notes)
@@ -68,6 +69,7 @@ def read_run(folder: Path) -> Result:
         finished=finished,
         changed=changed,
         notes=tuple(notes),
+        position=0 if study.rows else _position(folder),
     )
 
 
@@ -89,12 +91,18 @@ def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
 
     The label of a run that names no row is its algorithm's; `labels.name_rows` extends it.
     """
-    study, _, label = plain(record.variant).partition("/")  # which also names files
-    if study:
+    name, _, label = plain(record.variant).partition("/")  # which also names files
+    if study := name.rpartition(":")[2]:  # without its module
         row = study_or_empty(study).rows.get(label)
         return study, label, changes_text(changes(record, row.settings)) if row else ()
     study = ONLINE if record.dataset is None else OFFLINE
     return study, plain(paper_name(study, record.algorithm)), ()
+
+
+def _position(folder: Path) -> int:
+    """The number of a run's row, with which `td7 study` begins the name of the row's folder."""
+    match = re.match(r"(\d{2,4})-", folder.resolve().parent.name)
+    return int(match[1]) if match else 0
 
 
 # -- the run's CSV files -------------------------------------------------------------------------
