@@ -151,8 +151,13 @@ def dataset_record(dataset: Dataset) -> DatasetRecord:
 # -- the config ------------------------------------------------------------------------------------
 
 
-def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConfig:
-    """Everything that decides the result of a run with these options."""
+def run_config(
+    options: TrainOptions, dataset: Dataset | None = None, members: Members | None = None
+) -> RunConfig:
+    """Everything that decides the result of a run with these options.
+
+    `members` take the place of those that the options state.
+    """
     selection = _select(options)
     if options.keep_policies % options.evaluate_every:
         raise InputError(
@@ -166,7 +171,7 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
         )
     hyperparameters = _hyperparameters(options, selection, task, dataset)
     device = choose_device(options.device)
-    members = _members(options, selection, hyperparameters, dataset)
+    members = members or _members(options, selection, hyperparameters, dataset)
     updates = len(members) * _updates_per_seed(options.steps, hyperparameters, dataset)
     processes = choose_processes(
         options.processes,
