@@ -143,7 +143,7 @@ def start(
             snapshot_every=options.snapshot_every,
             step_timeout=options.step_timeout,
             loggers=loggers,
-            on_probe=partial(record_probe, path),
+            on_probe=partial(record_probe, path, record),
             listener=listener,
             lock=lock,
             given=given,
