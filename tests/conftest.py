@@ -23,8 +23,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 sys.path.insert(0, str(Path(__file__).parent))
 import_module("usual_signals").restore_signals()
 
-# Fixtures of tests of reports, of datasets and of tasks.
-pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks"]
+# Fixtures of tests of reports, of datasets, of tasks and of several processes.
+pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks", "loaded_children"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,7 @@ from td7.runs.loggers.tensorboard import EventFiles
 from td7.runs.snapshots import has_snapshot
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 Logged = dict[str, dict[int, float]]  # tag: step: value
 GIVEN: dict[str, Any] = {
     "env": "toys:Point-v0",

@@ -35,6 +35,7 @@ from td7.runs.policies import Policy
 from td7.types import Float32, RowLayout
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 CPU = torch.device("cpu")
 SETTINGS: Mapping[str, Mapping[str, Any]] = {  # one loop has checkpoints, the other has none
     "td7": SMALL,
