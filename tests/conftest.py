@@ -3,6 +3,7 @@
 Fixtures that tests of several commands share are below.
 """
 
+import gc
 import os
 import shutil
 import sys
@@ -25,6 +26,11 @@ import_module("usual_signals").restore_signals()
 
 # Fixtures of tests of reports, of datasets, of tasks and of several processes.
 pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks", "loaded_children"]
+
+
+def pytest_collection_finish() -> None:
+    """Python does not look through the imported modules for garbage, as compiling asks it to."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -31,13 +31,13 @@ assert toys  # registers the tasks
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 LAYOUT = RowLayout(5, 2)
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 20}
+TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 10}
 TINY_ENTROPY = {
     "actor_hidden_dim": 8,
     "critic_hidden_dim": 8,
     "batch_size": 16,
     "embedding_dim": 6,
-    "target_every": 20,
+    "target_every": 10,
 }
 TINY_OF: dict[str, dict[str, int]] = {
     "td7": TINY,
@@ -249,7 +249,7 @@ MOVES: dict[str, Callable[[Mapping[str, Any]], set[str]]] = {
 def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
     engine = build(name)
     before = state(engine)
-    run(engine, max(65, engine.learner.target_every + 50))  # past every copy, and those of copies
+    run(engine, max(35, engine.learner.target_every + 25))  # past every copy, and those of copies
     after = state(engine)
     networks = {n.removesuffix(".parameters") for n in before if n.endswith(".parameters")}
     moved = {
@@ -279,10 +279,10 @@ def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
 def test_a_row_stacks(name: str) -> None:
     """Two stacked members equal each alone, beyond the second target copy."""
     together = build(name)
-    run(together, 50)
+    run(together, 25)
     for m in (0, 1):
         alone = build(name, seeds=[m])
-        run(alone, 50)
+        run(alone, 25)
         expected = state(alone)
         for tensor_name, tensor in state(together).items():
             close = torch.allclose(tensor[m], expected[tensor_name][0], rtol=1e-7, atol=1e-10)
@@ -293,7 +293,7 @@ def test_a_row_stacks(name: str) -> None:
 def test_a_row_resumes_from_its_state(name: str) -> None:
     """`state()` is complete: another learner filled with it makes the same updates."""
     engine, other = build(name), build(name, learning_rate=3e-4)
-    run(engine, 30)
+    run(engine, 15)
     for part, filled in ((engine.learner, other.learner), (engine, other)):
         for tensor_name, tensor in filled.state().items():
             tensor.copy_(part.state()[tensor_name])
@@ -306,8 +306,8 @@ def test_a_row_resumes_from_its_state(name: str) -> None:
             engine.replay.max_priority[m],
         )
     other.restore(engine.updates)
-    run(engine, 50)
-    run(other, 50)
+    run(engine, 25)
+    run(other, 25)
     expected = state(engine)
     assert [n for n, tensor in state(other).items() if not torch.equal(tensor, expected[n])] == []
 
