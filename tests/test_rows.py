@@ -325,7 +325,7 @@ def check_compiled(name: str, **changes: Any) -> None:
 # few rows are traced with mechanisms of others, and with an actor that every update trains; slow
 # tests compile every row as it is.
 TRACED: dict[str, dict[str, Any]] = {
-    "design/BatchNorm": {"learning_target": "next_zsa", "zsa_norm": "layer"},
+    "design/BatchNorm": {"learning_target": "next_zsa", "zsa_norm": "layer", "actor_every": 1},
     "design/zs'_target": {"encoder_loss": "cosine", "actor_every": 1},
     "design/End-to-end, 1": {
         "learning_target": "next_zs_and_reward",
@@ -333,7 +333,7 @@ TRACED: dict[str, dict[str, Any]] = {
         "actor_every": 1,
     },
     "design/No fixed embeddings": {"learning_target": "next_state", "actor_every": 1},
-    "ablation/No SALE": {"actor_every": 1},
+    "ablation/No SALE": {},
     "ablation/TD3 with encoder": {"replay": "lap", "value_clipping": True},
     "online/TD3+OFE": {},
     "online/SAC": {},
