@@ -317,16 +317,17 @@ def test_a_disk_that_does_not_read_takes_no_snapshot(
 ) -> None:
     """A save that is verified loses neither itself nor the one before, whatever fails after it."""
     before = store.save(2.0)
-    real, failed = Manifest.read, []
+    real = Manifest.read
+    failed: list[Path] = []
+    next_name = f"{int(before.name) + 1:06d}"
 
     def read(folder: Path) -> Manifest:
-        is_after_verification = folder.name != newest or failed
-        if is_after_verification and (from_then_on or not failed):
+        is_verification = folder.name == next_name and not failed
+        if not is_verification and (from_then_on or not failed):
             failed.append(folder)
             raise UnreadableError("manifest.json cannot be read: Input/output error")
         return real(folder)
 
-    newest = f"{int(before.name) + 1:06d}"
     monkeypatch.setattr(Manifest, "read", read)
     after = store.save(3.0)
     monkeypatch.undo()

@@ -156,13 +156,13 @@ def _key(line: str, columns: int) -> Key | None:
     return None if seed is None or step is None or number is None else (seed, step, number)
 
 
+# As td7 writes it. Python would also take 1_000 and other digits, which readers do not.
+NUMBER = re.compile(r"-?([0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|inf)|nan")
+
+
 def _is_number(word: str) -> bool:
     """Whether a column holds a number, or nothing, as a column that is newer than the row does."""
-    try:
-        float(word or 0)
-    except ValueError:
-        return False
-    return True
+    return not word or NUMBER.fullmatch(word) is not None
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

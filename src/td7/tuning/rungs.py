@@ -5,7 +5,7 @@ The random phase is the same for all trials, so that only the steps after it cou
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 FEWEST_EVALUATIONS = 2  # between two rungs
 
@@ -25,9 +25,13 @@ def rungs(
     return ends
 
 
-def survives(score: float, scores: Sequence[float], reduction: int) -> bool:
-    """Whether a score is among the best 1 / reduction of all at a rung; NaN is worst."""
+def survives(number: int, scores: Mapping[int, float], reduction: int) -> bool:
+    """Whether a trial is among the best 1 / reduction of all at a rung, by their numbers.
+
+    Of equal ones, earlier trials are better; NaN never survives.
+    """
+    score = scores[number]
     if math.isnan(score):
         return False
-    better = sum(other > score for other in scores)
+    better = sum(other > score or (other == score and n < number) for n, other in scores.items())
     return better < math.ceil(len(scores) / reduction)

@@ -179,12 +179,12 @@ def _pruner(package: Any, options: TuneOptions) -> Any:
 
         def prune(self, study: Any, trial: Any) -> bool:
             rung = trial.last_step
-            scores = [
-                one.intermediate_values[rung]
+            scores = {
+                one.number: one.intermediate_values[rung]
                 for one in study.get_trials(deepcopy=False)
                 if rung in one.intermediate_values
-            ]
-            return not survives(trial.intermediate_values[rung], scores, options.reduction)
+            }
+            return not survives(trial.number, scores, options.reduction)
 
     return Halving()
 
