@@ -188,3 +188,35 @@ def test_without_ray_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match="backend=ray needs ray, which the extra 'ray' installs"):
         launch_on_ray([], tmp_path, "", RESOURCES, lambda _: None)
+
+
+def test_waves_of_a_search_train_on_the_cluster(cluster: Any, tmp_path: Path) -> None:
+    """Two at a time, with the results of a search on this machine."""
+
+    def tune(out: Path, **options: Any) -> td7.Search:
+        return td7.tune(
+            "td7",
+            env="toys:Point-v0",
+            steps=80,
+            seeds=0,
+            trials=4,
+            wave=2,
+            sampler="random",
+            search={"learning_rate": "1e-4..1e-2:log"},
+            search_only=True,
+            evaluate_every=40,
+            evaluation_episodes=1,
+            engine="eager",
+            processes=1,
+            device="cpu",
+            quiet=True,
+            set=TINY,
+            out=out,
+            **options,
+        )
+
+    far = tune(tmp_path / "far", backend="ray", address=cluster.address, at_once=2)
+    near = tune(tmp_path / "near")
+    assert far.trials.equals(near.trials)
+    with pytest.raises(InputError, match="address has no effect without backend=ray"):
+        tune(tmp_path / "other", address="auto")

@@ -17,11 +17,13 @@ from td7.algorithms.config import without_effect
 from td7.cli.main import main
 from td7.configs import build_config
 from td7.errors import InputError
-from td7.tuning import search as search_module
+from td7.tuning import waves as waves_module
 from td7.tuning.folder import wave_folder
 from td7.tuning.run import make_plan, run_search, tune_options
 from td7.tuning.rungs import rungs, survives
+from td7.tuning.search import SearchRun
 from td7.tuning.space import read_dimension, search_space
+from td7.tuning.waves import WaveJob
 
 OPTIONS: Mapping[str, Any] = {
     "env": "toys:Point-v0",
@@ -271,14 +273,20 @@ class InterruptedSearchError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("moment", "wave"), [("_train", 0), ("_train", 2), ("_judge", 1), ("_tidy", 2)]
+    ("kind", "moment", "wave"),
+    [
+        (WaveJob, "train", 0),
+        (WaveJob, "train", 2),
+        (SearchRun, "_judge", 1),
+        (SearchRun, "_tidy", 2),
+    ],
 )
 def test_a_search_that_was_interrupted_ends_like_one_that_was_not(
-    moment: str, wave: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type, moment: str, wave: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its trials are scored once, by the tables of the waves that they were in."""
     calls = 0
-    real = getattr(search_module.SearchRun, moment)
+    real = getattr(kind, moment)
 
     def interrupted(self: Any, *arguments: Any) -> None:
         nonlocal calls
@@ -287,7 +295,7 @@ def test_a_search_that_was_interrupted_ends_like_one_that_was_not(
         if calls == wave + 1:
             raise InterruptedSearchError
 
-    monkeypatch.setattr(search_module.SearchRun, moment, interrupted)
+    monkeypatch.setattr(kind, moment, interrupted)
     with pytest.raises(InterruptedSearchError):
         tune(tmp_path / "search")
     monkeypatch.undo()
@@ -306,7 +314,7 @@ def test_a_search_that_was_interrupted_ends_like_one_that_was_not(
 def test_a_wave_that_never_saved_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = search_module.start  # type: ignore[attr-defined]  # of another module
+    real = waves_module.start  # type: ignore[attr-defined]  # imported there
 
     def start(options: Any, progress: Any, stack: Any) -> Path:
         if stack.origins:
@@ -316,7 +324,7 @@ def test_a_wave_that_never_saved_starts_again(
         path: Path = real(options, progress, stack=stack)
         return path
 
-    monkeypatch.setattr(search_module, "start", start)
+    monkeypatch.setattr(waves_module, "start", start)
     with pytest.raises(InterruptedSearchError):
         tune(tmp_path / "search")
     monkeypatch.undo()
@@ -361,14 +369,14 @@ def test_compiled_waves_are_padded_to_one_size(
 ) -> None:
     """Waves with fewer trials have the same shapes, so that nothing compiles again."""
     sizes = []
-    real = search_module.start  # type: ignore[attr-defined]  # of another module
+    real = waves_module.start  # type: ignore[attr-defined]  # imported there
 
     def start(options: Any, progress: Any, stack: Any) -> Path:
         sizes.append(len(stack.members) + stack.padding)
         path: Path = real(options, progress, stack=stack)
         return path
 
-    monkeypatch.setattr(search_module, "start", start)
+    monkeypatch.setattr(waves_module, "start", start)
     tune(tmp_path / "search", trials=3, wave=3)
     assert len(sizes) >= 2
     assert set(sizes) == {6}

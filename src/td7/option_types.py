@@ -387,3 +387,13 @@ class TuneKeywords(Hyperparameters, total=False):
     engine: str
     """how updates run: auto, eager, compiled or graph (auto: graph on cuda; on a cpu compiled from
     20_000 updates on, as compiling takes about a minute, otherwise eager; default: auto)"""
+    backend: str
+    """where waves train: local, one after the other, or ray for a cluster (default: local)"""
+    at_once: int
+    """waves at the same time on the cluster (default: 1)"""
+    address: str
+    """address of the Ray cluster, e.g. auto (default: a cluster of this machine alone)"""
+    cpus: float
+    """CPU cores of the cluster per wave (default: 1.0)"""
+    gpus: float | str
+    """GPUs of the cluster per wave (auto: 1 with `device` cuda, otherwise 0; default: auto)"""

@@ -274,13 +274,7 @@ class StudyOptions:
         read_fields(self)
         check_fields(self, Option)
         check_device(self.device)
-        if one_of("backend", self.backend, BACKENDS) == "ray":
-            return
-        for f in fields(self):
-            if f.metadata["group"] == "Ray" and getattr(self, f.name) != f.default:
-                raise InputError(
-                    f"{Option(f.name)} has no effect without {assigned(Option('backend'), 'ray')}"
-                )
+        check_backend(self)
 
     @property
     def folder(self) -> Path:
@@ -290,6 +284,23 @@ class StudyOptions:
     def run_options(self) -> TrainOptions:
         """The options that every run has; a plan adds each run's row, task and steps."""
         return TrainOptions(**{name: getattr(self, name) for name in RUN_OPTIONS})
+
+
+def as_in_study(name: str, **changes: Any) -> Any:
+    """Declare a field of StudyOptions again, with other metadata."""
+    declared = StudyOptions.__dataclass_fields__[name]
+    return dataclasses.field(default=declared.default, metadata={**declared.metadata, **changes})
+
+
+def check_backend(options: Any) -> None:
+    """Raise for options of a cluster without one."""
+    if one_of("backend", options.backend, BACKENDS) == "ray":
+        return
+    for f in fields(options):
+        if f.metadata["group"] == "Ray" and getattr(options, f.name) != f.default:
+            raise InputError(
+                f"{Option(f.name)} has no effect without {assigned(Option('backend'), 'ray')}"
+            )
 
 
 def check_device(device: str) -> None:

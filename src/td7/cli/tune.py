@@ -11,8 +11,8 @@ from td7.cli.train import hyperparameter_help, hyperparameter_names, selected_al
 from td7.errors import Stopped
 
 if TYPE_CHECKING:  # these load PyTorch
+    from td7.tuning.plan import Plan
     from td7.tuning.result import Search
-    from td7.tuning.search import Plan
 
 HELP = "search for good hyperparameters: many trials side by side, most of which end early"
 

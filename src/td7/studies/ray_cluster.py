@@ -60,7 +60,7 @@ def launch_on_ray(
 
     An empty address starts a cluster of this machine alone.
     """
-    ray = _import_ray()
+    ray = import_ray()
     status = StudyStatus(runs, [run for run in runs if run_state(run) is RunState.DONE])
     log_folder = out / "logs"
     log_folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def launch_on_ray(
         ray.shutdown()
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
     try:
         import ray
     except ImportError:

@@ -135,11 +135,11 @@ def make_plan(options: StudyOptions) -> Plan:
     for run in online:
         run_config(replace(run.options, **here))
     states = {run: run_state(run) for run in runs}
-    return Plan(options, request, device, _resources(options, device), states)
+    return Plan(options, request, device, cluster_resources(options, device), states)
 
 
-def _resources(options: StudyOptions, device: str) -> Resources:
-    """Return what a run takes of a cluster's node."""
+def cluster_resources(options: Any, device: str) -> Resources:
+    """Return what a run takes of a cluster's node, by the options of a study or a search."""
     usual = 1.0 if device == "cuda" else 0.0
     gpus = (
         usual

@@ -22,7 +22,7 @@ SEARCH = "search.json"
 # What may differ when a search is continued: how it is carried out, and how long it is.
 MAY_CHANGE = (
     *("trials", "out", "quiet", "snapshot_every", "workers", "step_timeout", "processes"),
-    *("threads", "wave"),
+    *("threads", "wave", "backend", "at_once", "address", "cpus", "gpus"),
 )
 
 

@@ -5,7 +5,14 @@ from typing import Any
 
 from td7.configs import check_fields, setting
 from td7.errors import Option
-from td7.options import TrainOptions, as_in_train, read_fields
+from td7.options import (
+    TrainOptions,
+    as_in_study,
+    as_in_train,
+    check_backend,
+    check_device,
+    read_fields,
+)
 
 SAMPLERS = ("tpe", "random", "qmc", "gp")
 PRUNERS = ("halving", "median", "none")
@@ -82,10 +89,26 @@ class TuneOptions:
     threads: str = as_in_train("threads")
     precision: str = as_in_train("precision")
     engine: str = as_in_train("engine")
+    backend: str = setting(
+        "local",
+        "where waves train: local, one after the other, or ray for a cluster",
+        group="Hardware",
+    )
+    at_once: int = setting(
+        1, "waves at the same time on the cluster", group="Ray", at_least=1, at_most=10_000
+    )
+    address: str = as_in_study("address")
+    cpus: float = as_in_study("cpus", doc="CPU cores of the cluster per wave")
+    gpus: str = as_in_study(
+        "gpus",
+        doc="GPUs of the cluster per wave (auto: 1 with --device cuda, otherwise 0)",
+    )
 
     def __post_init__(self) -> None:
         read_fields(self)
         check_fields(self, Option)
+        check_device(self.device)
+        check_backend(self)
 
     @property
     def run_options(self) -> TrainOptions:

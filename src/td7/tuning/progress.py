@@ -16,8 +16,8 @@ from td7.training.progress import (
     Status,
     bar,
 )
-from td7.tuning.search import SearchRun
-from td7.tuning.trials import Trial
+from td7.tuning.trials import Trial, Trials
+from td7.tuning.waves import WaveJob
 
 SHOWN = 8  # trials
 
@@ -57,14 +57,15 @@ def score_text(sample: Sample) -> str:
 class WaveView:
     """What the progress of a wave says besides its speed."""
 
-    def __init__(self, search: SearchRun, number: int) -> None:
-        wave = search.record.waves[number]
-        self._trials = wave.trials
-        self._seeds = len(search.plan.options.seeds)
-        self._known = search.trials.all()
+    def __init__(self, job: WaveJob, known: Sequence[Trial]) -> None:
+        """`known`: all trials so far."""
+        self._trials = [trial.number for trial in job.trials]
+        self._seeds = len(job.plan.options.seeds)
+        self._known = known
+        rung = job.waves[job.number].rung
         self.title = (
-            f"wave {number + 1}, rung {wave.rung + 1} of {len(search.plan.rungs)}: "
-            f"{len(wave.trials)} trials to {search.plan.rungs[wave.rung]:,}"
+            f"wave {job.number + 1}, rung {rung + 1} of {len(job.plan.rungs)}: "
+            f"{len(job.trials)} trials to {job.steps:,}"
         )
 
     def best_now(self, status: Status) -> tuple[int, float] | None:
@@ -116,14 +117,14 @@ class WaveLines(LineProgress):
         return self._view.line(status)
 
 
-def progress_maker(*, quiet: bool) -> Callable[[SearchRun, int], Progress]:
+def progress_maker(trials: Trials, *, quiet: bool) -> Callable[[WaveJob], Progress]:
     """What makes the progress of a wave, as suits a terminal, a notebook or a log."""
     if quiet:
-        return lambda search, number: QuietProgress()
+        return lambda _: QuietProgress()
     console = Console(stderr=True)
 
-    def make(search: SearchRun, number: int) -> Progress:
-        view = WaveView(search, number)
+    def make(job: WaveJob) -> Progress:
+        view = WaveView(job, trials.all())
         if console.is_jupyter:
             return NotebookWave(view)
         return LiveWave(console, view) if console.is_terminal else WaveLines(view)

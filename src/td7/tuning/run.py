@@ -15,16 +15,20 @@ from td7.option_types import TuneKeywords
 from td7.options import document_options, options_from, with_hyperparameters
 from td7.processes import available_cores
 from td7.rollouts.registration import describe
+from td7.studies.run import cluster_resources
 from td7.training.hardware import PROCESSES_PER_CORE, choose_device
 from td7.training.resolve import read_dataset, run_config
 from td7.tuning.folder import SEARCH, SearchRecord, check_continues
 from td7.tuning.options import TuneOptions
+from td7.tuning.plan import Plan
 from td7.tuning.progress import progress_maker
+from td7.tuning.ray_waves import RayWaves
 from td7.tuning.result import Search, write_table
 from td7.tuning.rungs import rungs
-from td7.tuning.search import Plan, SearchRun
+from td7.tuning.search import Backend, SearchRun
 from td7.tuning.space import search_space
 from td7.tuning.trials import Trials, optuna
+from td7.tuning.waves import LocalWaves
 
 GPU_MEMBERS = 32  # that a wave has on a GPU: more hardly make more updates per second
 
@@ -57,7 +61,11 @@ def make_plan(options: TuneOptions) -> Plan:
     """What a search will do; every mistake shows here, before anything is written."""
     optuna()
     _check_evaluations(options)
+    on_ray = options.backend == "ray"
     run_options = options.run_options
+    if on_ray and options.device != "cpu":  # a node may have the GPU that this machine lacks
+        engine = "auto" if options.engine == "graph" else options.engine
+        run_options = replace(run_options, device="cpu", engine=engine)
     dataset = read_dataset(options.dataset, run_options.task) if options.dataset else None
     config = run_config(run_options, dataset)
     if dataset is None:
@@ -92,7 +100,7 @@ def make_plan(options: TuneOptions) -> Plan:
             options.reduction,
             options.trials,
         )
-    device = choose_device(options.device)
+    device = options.device.replace("auto", "cpu") if on_ray else choose_device(options.device)
     return Plan(
         options=options,
         space=space,
@@ -142,12 +150,21 @@ def run_search(plan: Plan) -> Search:
         trials = Trials(folder, plan.options, plan.space)
         search = SearchRun(plan, record, trials, folder.absolute())
         try:
-            search.run(progress_maker(quiet=plan.options.quiet), lambda _: None)
+            with closing(_backend(plan, trials)) as backend:
+                search.run(backend, lambda _: None)
         except Stopped as stop:
             raise Stopped(stop.signum, folder) from stop
         found = Search(folder)
         write_table(found)
     return found
+
+
+def _backend(plan: Plan, trials: Trials) -> Backend:
+    options = plan.options
+    if options.backend == "ray":
+        resources = cluster_resources(options, plan.device)
+        return RayWaves(options.address, resources, plan.folder, options.at_once)
+    return LocalWaves(progress_maker(trials, quiet=options.quiet))
 
 
 def is_search(folder: Path) -> bool:
