@@ -85,9 +85,6 @@ class Trials:
                 )
             except (ValueError, KeyError) as error:  # of a damaged journal
                 raise InputError(f"{folder / JOURNAL} is damaged: {one_line(error)}") from None
-            # Another seed after each restart: the journal does not hold the sampler's state.
-            seed = options.sampler_seed + len(self._study.trials)
-            self._study.sampler = SAMPLERS[options.sampler](package, seed, options.trials)
         self._distributions = {n: _distribution(package, one) for n, one in space.items()}
         self._states = {
             package.trial.TrialState.COMPLETE: "finished",
@@ -103,7 +100,10 @@ class Trials:
         self._study.enqueue_trial(dict(values), skip_if_exists=True)
 
     def ask(self) -> Trial:
+        """A new trial, which depends on its number and on those before it: see `SAMPLERS`."""
+        options = self._options
         with _without_warnings():
+            self._study.sampler = SAMPLERS[options.sampler](optuna(), options, len(self))
             trial = self._study.ask(self._distributions)
         return self[trial.number]
 
@@ -189,16 +189,28 @@ def _pruner(package: Any, options: TuneOptions) -> Any:
     return Halving()
 
 
-def _tpe(package: Any, seed: int, trials: int) -> Any:
+def _tpe(package: Any, options: TuneOptions, number: int) -> Any:
+    startup = max(8, options.trials // 4)
     return package.samplers.TPESampler(
-        seed=seed, n_startup_trials=max(8, trials // 4), multivariate=True, constant_liar=True
+        seed=options.sampler_seed + number,
+        n_startup_trials=startup,
+        multivariate=True,
+        constant_liar=True,
     )
 
 
-# Makes a sampler of Optuna from the package, a seed and the number of trials.
-SAMPLERS: Mapping[str, Callable[[Any, int, int], Any]] = {
+# A sampler of Optuna for the trial of this number. The journal does not hold a sampler's state;
+# with a seed per trial, a search that was stopped asks for the same trials. `qmc` counts its points
+# in the journal, and scrambles all of them in the same way.
+SAMPLERS: Mapping[str, Callable[[Any, TuneOptions, int], Any]] = {
     "tpe": _tpe,
-    "random": lambda package, seed, _: package.samplers.RandomSampler(seed=seed),
-    "qmc": lambda package, seed, _: package.samplers.QMCSampler(seed=seed, scramble=True),
-    "gp": lambda package, seed, _: package.samplers.GPSampler(seed=seed),
+    "random": lambda package, options, number: package.samplers.RandomSampler(
+        seed=options.sampler_seed + number
+    ),
+    "qmc": lambda package, options, _: package.samplers.QMCSampler(
+        seed=options.sampler_seed, scramble=True
+    ),
+    "gp": lambda package, options, number: package.samplers.GPSampler(
+        seed=options.sampler_seed + number
+    ),
 }
