@@ -37,7 +37,7 @@ def page(report: Report) -> str:
             for name, text in links.items()
         ),
         "body": "\n".join(
-            [*sections, every_run(report.results), missing(report.notes), machines(report)]
+            [*sections, every_run(report), missing(report.notes), machines(report)]
         ),
         "data": _as_json(chart_data(report)),
         "style": _file("style.css"),

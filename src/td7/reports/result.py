@@ -172,20 +172,28 @@ def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
     return dataset.source if not path.is_absolute() else path.name, MINARI
 
 
-def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row per step, a column per seed."""
-    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
+def member_means(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The mean return of every evaluation: a row per step, a column per member, as tables name it.
+
+    That is the first column of a table: the seed or, where hyperparameters vary, the number.
+    """
+    member = evaluations.columns[0]
+    return evaluations.groupby(["step", member])["return"].mean().unstack(member)
 
 
-def seed_returns(episodes: pd.DataFrame) -> pd.DataFrame:
-    """What every seed's episodes have come to: a row per seed."""
+def member_returns(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What every member's episodes have come to: a row per member."""
+    member = episodes.columns[0]
+    is_varied = member == "member"
+    own = list(episodes.columns[list(episodes.columns).index("seed") :]) if is_varied else []
     columns = {
+        **{name: (name, "first") for name in own},
         "episodes": ("return", "size"),
         **{name: ("return", name) for name in ("mean", "std", "min", "max")},
         "mean_length": ("length", "mean"),
         **({"score": ("score", "mean")} if "score" in episodes else {}),
     }
-    table: pd.DataFrame = episodes.groupby("seed").agg(**columns)
+    table: pd.DataFrame = episodes.groupby(member).agg(**columns)
     return table.rename(columns={"std": "sd"}).reset_index()
 
 
@@ -198,6 +206,12 @@ def machine_name(record: RunRecord) -> str:
 
 
 # -- several results -----------------------------------------------------------------------------
+
+
+def shared_time_text(results: Sequence[Result]) -> str:
+    """A sentence on what times mean where hyperparameters vary within a run; otherwise ""."""
+    varies = any(result.record.members.numbers for result in results)
+    return " The configurations of one run share its time equally." if varies else ""
 
 
 def places(results: Sequence[Result]) -> list[str]:
