@@ -135,11 +135,11 @@ class _Tables:
         if rows is None or not members.numbers:
             return rows
         own = rows[rows["member"].isin(members.ids)]
-        return own.assign(seed=own["member"].map(dict(zip(members.ids, members.seeds, strict=True))))
+        return own.assign(
+            seed=own["member"].map(dict(zip(members.ids, members.seeds, strict=True)))
+        )
 
-    def times(
-        self, record: RunRecord, notes: list[str]
-    ) -> tuple[float | None, float | None]:
+    def times(self, record: RunRecord, notes: list[str]) -> tuple[float | None, float | None]:
         """A configuration's share of the run's seconds, and of those of a step of all seeds."""
         share = len(record.members) / len(self.run.members)
         seconds, learning = _run_times(self.run, notes)

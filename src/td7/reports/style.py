@@ -36,6 +36,8 @@ _ROW_DASHES: tuple[Dashes, ...] = (
     (6, 3, 2, 3),
     (3, 1, 1, 1, 1, 1),
 )
+# Of the lines of a run whose hyperparameters vary, each of a colour of its own.
+CONFIGURATION_DASHES: tuple[Dashes, ...] = (*_AGENT_DASHES, (3, 1.2, 1.2, 1.2, 1.2, 1.2))
 # Online and offline agents share numbers, since no figure has both.
 _AGENTS = {
     **{"TD7": 0, "TD7 (no checkpoints)": 0, "TD3": 1},

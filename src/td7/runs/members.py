@@ -45,6 +45,11 @@ class Members:
         m = self.ids.index(id)
         return (self.seeds[m], *map(repr, self.values(m).values())) if self.numbers else ()
 
+    def column_values(self) -> dict[str, dict[int, float]]:
+        """The columns that tables have in addition, each with the value per id."""
+        values = {"seed": self.seeds, **self.varied}
+        return {name: dict(zip(self.ids, values[name], strict=True)) for name in self.columns}
+
     def number(self, m: int) -> int | None:
         """The m-th member's, if members have numbers."""
         return self.numbers[m] if self.numbers else None
@@ -85,7 +90,7 @@ class Members:
             if value is not None
         }
         columns = {"member": self.numbers, "seed": self.seeds}
-        positions = range(len(self))
+        positions = list(range(len(self)))
         for what, value in wanted.items():
             matching = [m for m in positions if columns[what][m] == value]
             if not matching:
