@@ -17,6 +17,7 @@ from td7.reports.result import Result, member_means, places, study_or_empty, sui
 from td7.reports.style import (
     COLOURS,
     CONFIGURATION_DASHES,
+    LONGEST_LINE,
     MOST_LINES,
     Style,
     axis_end,
@@ -144,12 +145,13 @@ def configuration_curves(
         x, mean = one.means.index.to_numpy(), values.mean(axis=0)
         _draw_mean(axes, x, mean, _interval(values), style, one.label or "mean")
     if len(shown) < len(configurations):
-        title += f"\nthe best {len(shown)} of {len(configurations)} configurations at the end"
+        best = f"the best {len(shown)} of {len(configurations)} configurations"
+        title += f"\n{best}, by the last evaluation"
     spread = f"\n(mean ± 1.96 sd/√n of {seeds} seeds)" if seeds > 1 else ""
     axes.set(title=title, xlabel=step_unit, ylabel=f"evaluation return{spread}")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.01)
-    legend_below(figure, [axes])
+    legend_below(figure, [axes], longest=2 * LONGEST_LINE)
     return figure
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from td7.reports.formats import as_csv, text_columns
 from td7.reports.report import Report
-from td7.reports.result import Result, plain, shared_time_text
+from td7.reports.result import Result, plain
 from td7.reports.tables.table import Cell, Table
 from td7.reports.videos import MEDIA_TYPES
 
@@ -110,14 +110,15 @@ def every_run(report: Report) -> str:
     """A line per run, or per configuration of one, with its command."""
     columns = ("row", "study", "task or data", "seeds", "steps", "state", "hours", "started")
     lines = [[Cell(plain(text)) for text in _run_texts(result)] for result in report.results]
-    shares = shared_time_text(report.results)
-    every = report.runs if shares else f"{len(report.results)} runs"
+    varies = any(result.seconds != result.run_seconds for result in report.results)
+    whole = ", with all of its configurations" if varies else ""
+    every = report.runs if varies else f"{len(report.results)} runs"
     table = _scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
     return (
         '<section id="every-run" aria-labelledby="every-run-title">'
         '<h2 id="every-run-title">Every run</h2>\n'
         '<p class="faint">Steps: as configured, for every seed. Hours: wall-clock time of the '
-        f"whole run, all seeds together.{shares}</p>\n"
+        f"whole run, all seeds together{whole}.</p>\n"
         f"<details><summary>{every} and their commands</summary>"
         f"{table}</details></section>"
     )
@@ -131,7 +132,7 @@ def _run_texts(result: Result) -> list[str]:
         str(len(result.seeds)),
         f"{result.steps:,}",
         "finished" if result.finished else f"at {result.last_step or 0:,}",
-        "–" if result.seconds is None else f"{result.seconds / 3600:.2f}",
+        "–" if result.run_seconds is None else f"{result.run_seconds / 3600:.2f}",
         str(result.record.data.get("started", "–")),
         str(result.record.data.get("command", "–")),
     ]

@@ -60,7 +60,8 @@ def _read(record: RunRecord, tables: "_Tables", changed_files: Sequence[str]) ->
         count = len(record.seeds)
         place += f", {count} seed{'s' * (count > 1)} on {machine_name(record)}"
     values = _value_estimates(record, tables, curves, notes) if curves else None
-    seconds, learning_seconds = tables.times(record, notes) if finished else (None, None)
+    run_seconds, learning_seconds = _run_times(tables.run, notes) if finished else (None, None)
+    is_whole = len(record.members) == len(tables.run.members)  # else its share of them is unknown
     return Result(
         record=record,
         study=name,
@@ -73,8 +74,9 @@ def _read(record: RunRecord, tables: "_Tables", changed_files: Sequence[str]) ->
         steps=record.steps,
         curves=curves,
         values=values,
-        seconds=seconds,
-        learning_seconds=learning_seconds,
+        seconds=run_seconds if is_whole else None,
+        learning_seconds=learning_seconds if is_whole else None,
+        run_seconds=run_seconds,
         finished=finished,
         changed=changed,
         notes=tuple(notes),
@@ -137,15 +139,6 @@ class _Tables:
         own = rows[rows["member"].isin(members.ids)]
         return own.assign(
             seed=own["member"].map(dict(zip(members.ids, members.seeds, strict=True)))
-        )
-
-    def times(self, record: RunRecord, notes: list[str]) -> tuple[float | None, float | None]:
-        """A configuration's share of the run's seconds, and of those of a step of all seeds."""
-        share = len(record.members) / len(self.run.members)
-        seconds, learning = _run_times(self.run, notes)
-        return (
-            None if seconds is None else share * seconds,
-            None if learning is None else share * learning,
         )
 
 

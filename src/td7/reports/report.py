@@ -31,7 +31,7 @@ class Report:
         """The number of runs and seeds, and their time, in one line."""
         runs = self.by_folder.values()
         finished = sum(all(result.finished for result in own) for own in runs)
-        seconds = sum(result.seconds or 0.0 for result in self.results)
+        seconds = sum(max(result.run_seconds or 0.0 for result in own) for own in runs)
         time = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
         seeds = _count(sum(len(result.seeds) for result in self.results), "seed")
         return f"{self.runs} ({finished} finished) with {seeds} in all, {time} of wall-clock time."

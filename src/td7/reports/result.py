@@ -42,6 +42,7 @@ class Result:
     values: NDArray[np.float64] | None  # value estimate at every evaluation; nan before the first
     seconds: float | None  # of the whole run, all seeds together; None if it has not finished
     learning_seconds: float | None  # per step of all seeds, timed in the second half of the steps
+    run_seconds: float | None  # likewise, with the other configurations if hyperparameters vary
     finished: bool  # the run has ended, and every seed has its last evaluation
     changed: tuple[str, ...]  # name=value of hyperparameters that differ from the row's
     notes: tuple[str, ...]  # a sentence per problem
@@ -172,22 +173,23 @@ def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
     return dataset.source if not path.is_absolute() else path.name, MINARI
 
 
-def member_means(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row per step, a column per member, as tables name it.
+def _id_column(table: pd.DataFrame) -> str:
+    """The column of a table that tells members apart."""
+    return "member" if "member" in table else "seed"
 
-    That is the first column of a table: the seed or, where hyperparameters vary, the number.
-    """
-    member = evaluations.columns[0]
+
+def member_means(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The mean return of every evaluation: a row per step, a column per member."""
+    member = _id_column(evaluations)
     return evaluations.groupby(["step", member])["return"].mean().unstack(member)
 
 
 def member_returns(episodes: pd.DataFrame) -> pd.DataFrame:
     """What every member's episodes have come to: a row per member."""
-    member = episodes.columns[0]
-    is_varied = member == "member"
-    own = list(episodes.columns[list(episodes.columns).index("seed") :]) if is_varied else []
+    member = _id_column(episodes)
+    values = episodes.columns[episodes.columns.get_loc("seed") :] if member == "member" else []
     columns = {
-        **{name: (name, "first") for name in own},
+        **{name: (name, "first") for name in values},
         "episodes": ("return", "size"),
         **{name: ("return", name) for name in ("mean", "std", "min", "max")},
         "mean_length": ("length", "mean"),
@@ -206,12 +208,6 @@ def machine_name(record: RunRecord) -> str:
 
 
 # -- several results -----------------------------------------------------------------------------
-
-
-def shared_time_text(results: Sequence[Result]) -> str:
-    """A sentence on what times mean where hyperparameters vary within a run; otherwise ""."""
-    varies = any(result.record.members.numbers for result in results)
-    return " The configurations of one run share its time equally." if varies else ""
 
 
 def places(results: Sequence[Result]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from td7.reports import paper
-from td7.reports.result import Result, machine_name, shared_time_text
+from td7.reports.result import Result, machine_name
 from td7.reports.tables.table import Column, Record, Table, new_table, value_column
 from td7.studies.rows import Study
 
@@ -42,7 +42,7 @@ def speed(study: Study, results: Sequence[Result]) -> Table:
             "the second half of the steps, without set-up, random exploration, compilation and "
             "snapshots; without evaluation unless worker processes evaluate at the same time. "
             "Whole run: averaged over the whole run, where the second half was not timed."
-            f"{shared_time_text(results)}{_paper_sentence() if is_compared else ''}"
+            f"{_paper_sentence() if is_compared else ''}"
         ),
         records=records,
         columns=columns,
