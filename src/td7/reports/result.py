@@ -187,8 +187,9 @@ def member_means(evaluations: pd.DataFrame) -> pd.DataFrame:
 def member_returns(episodes: pd.DataFrame) -> pd.DataFrame:
     """What every member's episodes have come to: a row per member."""
     member = _id_column(episodes)
-    values = episodes.columns[episodes.columns.get_loc("seed") :] if member == "member" else []
-    columns = {
+    names = list(episodes)
+    values = names[names.index("seed") :] if member == "member" else []
+    columns: dict[str, tuple[str, str]] = {
         **{name: (name, "first") for name in values},
         "episodes": ("return", "size"),
         **{name: ("return", name) for name in ("mean", "std", "min", "max")},

@@ -69,6 +69,7 @@ def summary(record: RunRecord, evaluations: pd.DataFrame) -> pd.DataFrame:
         }
         tables.append(pd.DataFrame.from_dict(rows, orient="index"))
     whole = pd.concat(tables)
+    whole.index.name = record.members.kind
     whole.attrs["step"] = int(curves.index[-1])
     return _with_values(record.members, whole)
 
@@ -83,7 +84,6 @@ def _with_values(members: Members, table: pd.DataFrame) -> pd.DataFrame:
     means = len(table) - len(members)
     seeds = [*members.seeds, *[pd.NA] * means]
     table.insert(0, "seed", pd.Series(seeds, table.index, dtype="Int64"))
-    table.index.name = "member"
     return table
 
 
