@@ -111,7 +111,7 @@ def write_run(
 
 def write_varied_run(
     folder: Path,
-    means: Mapping[tuple[float, ...], float],
+    means: Mapping[Any, float],
     names: Sequence[str],
     *,
     evaluations: int = 3,

@@ -187,7 +187,7 @@ def member_means(evaluations: pd.DataFrame) -> pd.DataFrame:
 def member_returns(episodes: pd.DataFrame) -> pd.DataFrame:
     """What every member's episodes have come to: a row per member."""
     member = _id_column(episodes)
-    names = list(episodes)
+    names = list(map(str, episodes))
     values = names[names.index("seed") :] if member == "member" else []
     columns: dict[str, tuple[str, str]] = {
         **{name: (name, "first") for name in values},

@@ -3,6 +3,7 @@
 import html
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ def plot(record: RunRecord, evaluations: pd.DataFrame) -> Any:
         raise InputError(f"{record.folder} has no evaluation yet")
     unit = "updates" if record.dataset else "environment steps"
     if record.members.numbers:
-        return configuration_curves(configurations(record, evaluations), title(record), unit)
+        shown = configurations(record, evaluations)
+        if not shown:
+            raise InputError(f"{record.folder} has no evaluation of every seed yet")
+        return configuration_curves(shown, title(record), unit)
     return learning_curve(evaluations, title(record), unit)
 
 
@@ -101,7 +105,7 @@ def as_html(record: RunRecord, evaluations: pd.DataFrame) -> str:
         f"{record.steps:,} {unit}, {_who(record)}, {state}, <code>{folder}</code>",
     ]
     picture = ""
-    if not evaluations.empty:
+    with suppress(InputError):  # before the first evaluation
         data = b64encode(plot(record, evaluations)._repr_png_()).decode()
         picture = (
             f'<img width="{PICTURE_WIDTH}" alt="learning curve" src="data:image/png;base64,{data}">'
