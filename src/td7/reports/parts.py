@@ -110,7 +110,7 @@ def every_run(report: Report) -> str:
     """A line per run, or per configuration of one, with its command."""
     columns = ("row", "study", "task or data", "seeds", "steps", "state", "hours", "started")
     lines = [[Cell(plain(text)) for text in _run_texts(result)] for result in report.results]
-    varies = any(result.seconds != result.run_seconds for result in report.results)
+    varies = any(result.record.members.numbers for result in report.results)
     whole = ", with all of its configurations" if varies else ""
     every = report.runs if varies else f"{len(report.results)} runs"
     table = _scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
