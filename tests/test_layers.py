@@ -17,7 +17,7 @@ ALL_MODULES = [
 ]
 
 LAYERS = """
-aliases errors types configs option_values seeding files memory processes statistics
+aliases errors types configs option_values seeding files memory modules processes statistics
 options
 networks | studies.rows
 algorithms | rollouts

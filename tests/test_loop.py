@@ -348,7 +348,7 @@ def test_a_long_run_without_snapshots_warns(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("td7.training.start.LONG_RUN", 50)
+    monkeypatch.setattr("td7.training.announce.LONG_RUN", 50)
     train(tmp_path / "run", steps=steps, snapshot_every=every)
     warning = "with snapshot_every=0, a power cut or `kill -9` loses all training since"
     assert capfd.readouterr().err.startswith(warning) == ((steps, every) == (60, 0))

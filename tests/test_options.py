@@ -127,6 +127,7 @@ CHANGED: dict[str, Any] = {
     "steps": 1_234_567,
     "seeds": (7, 3, 2**63 - 1),
     "set": {"batch_size": "8"},
+    "vary": {"discount": ("0.9", "0.99"), "learning_rate": ("1e-3", "3e-4")},
     "start_from": "runs/before",
     "normalise_observations": True,
     "evaluate_every": 250,

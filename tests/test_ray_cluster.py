@@ -26,6 +26,8 @@ from td7.studies.folder import (
 )
 from td7.studies.plan import StudyStatus, plan_runs
 from td7.studies.ray_cluster import RemoteResult, Resources, _collect, _pack, launch_on_ray
+from td7.studies.run import make_plan, run_study, study_options
+from test_own_study import SHARED, working_in
 from test_study import TINY, study_command
 
 pytest.importorskip("ray")
@@ -115,6 +117,19 @@ def _is_trained_by(run: PlannedRun, pids: set[int]) -> bool:
         except OSError:
             continue
     return False
+
+
+def test_a_node_finds_a_study_in_the_heads_current_folder(cluster: Any, tmp_path: Path) -> None:
+    """The cluster was started in another folder."""
+    with working_in(tmp_path):
+        request = {"name": "own_study:own", "rows": "Mine", **SHARED, "backend": "ray"}
+        options = study_options({**request, "address": cluster.address, "quiet": True})
+        status = run_study(make_plan(options))
+    assert status.failed == {}
+    (run,) = status.done
+    config = td7.Run(tmp_path / run.folder).config
+    assert config["variant"] == "own_study:own/Mine"
+    assert config["algorithm"] == "own_study:Mine"
 
 
 def test_a_node_that_does_not_share_the_folder_sends_its_run_to_the_head(

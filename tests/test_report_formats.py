@@ -146,7 +146,7 @@ def test_labels_are_one_line_everywhere(tmp_path: Path) -> None:
     """None becomes a heading of Markdown, a paragraph of LaTeX, or a terminal's command."""
     write_run(
         tmp_path / "run",
-        pair(5),
+        {0: [4.0, 5.0]},  # one seed, which is a note
         variant=f"my{HOSTILE}/{HOSTILE}",
         env=HOSTILE,
         kwargs={HOSTILE: HOSTILE},

@@ -7,6 +7,7 @@ import pytest
 
 from fake_runs import INTERVAL, pair, write_run
 from mini_report import record_of, table_of
+from td7.reports.bars import speed_bars
 from td7.reports.report import Report, read_report
 from td7.studies.rows import STUDIES
 
@@ -95,6 +96,21 @@ def test_run_times_are_those_of_steps_under_way(mini_report: Report) -> None:
         *("TD7", "HalfCheetah-v4", "1,000,000", "2", "120.0", "6.00", "under way"),
         *("100.0", "50.0", "110", "2 cores"),
     ]
+
+
+def test_run_times_on_datasets_are_of_updates(mini_report: Report) -> None:
+    """In the table, its caption and the figure's axis; the page's script takes the record's."""
+    table = table_of(mini_report, "offline-speed")
+    assert {record["step_unit"] for record in table.records} == {"updates"}
+    assert (table.header[2], table.header[5], table.header[7]) == (
+        *("updates", "ms per update", "1M updates"),
+    )
+    assert "per update of all seeds, and the minutes for 1M updates at" in table.caption
+    assert "steps" not in table.caption
+    (axes,) = speed_bars(table).axes
+    assert axes.get_xlabel() == "minutes for 1M updates, all seeds together"
+    online = table_of(mini_report, "online-speed")
+    assert (online.records[0]["step_unit"], online.header[7]) == ("steps", "1M steps")
 
 
 def test_run_times_of_another_machine_are_separate(mini_runs: Path, tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from folders import words
 from td7.cli.main import main
 from td7.errors import InputError
 from td7.files import read_sealed, try_lock
+from td7.modules import StopScriptImport
 from td7.options import TrainOptions
-from td7.processes import StopScriptImport, available_cores
+from td7.processes import available_cores
 from td7.reports.report import read_report
 from td7.studies.folder import RunState, StudyRequest, log_path, read_request, run_state
 from td7.studies.local import record_outcome, run_command, split_cores, start_process
@@ -318,7 +319,7 @@ def test_a_folder_holds_one_study(finished: Path, capsys: pytest.CaptureFixture[
 
 
 def test_importing_a_users_script_starts_no_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("td7.processes._ScriptImport.is_active", True)
+    monkeypatch.setattr("td7.modules._ScriptImport.is_active", True)
     with pytest.raises(StopScriptImport):
         td7.study("design")
 

@@ -16,10 +16,10 @@ from td7.configs import parse_number
 from td7.datasets.scores import score
 from td7.errors import InputError, Option
 from td7.files import shown, working_folder_kept
+from td7.modules import stop_script_import
 from td7.option_types import TrainKeywords
 from td7.option_values import parse_env_kwargs
 from td7.options import MOST_EPISODES, TrainOptions, document_options
-from td7.processes import stop_script_import
 from td7.rollouts.callables import MakeTask, register_again
 from td7.rollouts.environment import Environment
 from td7.rollouts.evaluation import Evaluator

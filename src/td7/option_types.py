@@ -169,7 +169,8 @@ class TrainKeywords(Hyperparameters, total=False):
     """Of `td7.train`."""
 
     variant: str
-    """row of a study to train, as STUDY/LABEL; see `td7 list studies`"""
+    """row of a study to train, as STUDY/LABEL; see `td7 list studies`; MODULE:NAME/LABEL for a
+    study of your own"""
     env: str | MakeTask
     """Gymnasium id of the task; see `td7 list tasks` (default with `dataset`: the dataset's)"""
     env_kwargs: Settings

@@ -38,7 +38,10 @@ class TrainOptions:
 
     algorithm: str = setting("", "algorithm to train; see `td7 list algorithms`", group="What")
     variant: str = setting(
-        "", "row of a study to train, as STUDY/LABEL; see `td7 list studies`", group="What"
+        "",
+        "row of a study to train, as STUDY/LABEL; see `td7 list studies`; MODULE:NAME/LABEL for a "
+        "study of your own",
+        group="What",
     )
     env: str = setting(
         "",
@@ -204,7 +207,9 @@ def _as_in_train(name: str, **changes: Any) -> Any:
 class StudyOptions:
     """Every option of `td7 study` and every argument of `td7.study`."""
 
-    name: str = setting("", "study to run; see `td7 list studies`", group="What")
+    name: str = setting(
+        "", "study to run; see `td7 list studies`; MODULE:NAME for your own", group="What"
+    )
     rows: Any = setting(
         (), "rows to run, by label (default: all); see `td7 list studies NAME`", group="What"
     )
@@ -279,7 +284,7 @@ class StudyOptions:
 
     @property
     def folder(self) -> Path:
-        return Path(self.out or f"studies/{self.name}")
+        return Path(self.out or f"studies/{self.name.rpartition(':')[2]}")
 
     @property
     def run_options(self) -> TrainOptions:

@@ -21,7 +21,7 @@ from typing import Any
 import cloudpickle
 import gymnasium
 
-from td7.errors import ControlFlow, EnvironmentFault, InputError, one_line
+from td7.errors import EnvironmentFault, InputError, one_line
 from td7.types import Task
 
 SIGHUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
@@ -192,30 +192,6 @@ def _empty_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-class StopScriptImport(ControlFlow):
-    """Ends the import of a user's script where the script first runs something with td7."""
-
-
-class _ScriptImport:
-    is_active = False  # whether this process is importing a user's script
-
-
-def stop_script_import() -> None:
-    """Raise StopScriptImport during an import; every function that starts a run calls this."""
-    if _ScriptImport.is_active:
-        raise StopScriptImport
-
-
-@contextmanager
-def script_import() -> Iterator[None]:
-    """Run a user's script or module within the block for its definitions only."""
-    _ScriptImport.is_active = True
-    try:
-        yield
-    finally:
-        _ScriptImport.is_active = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from td7.algorithms import losses
@@ -18,14 +17,8 @@ from td7.algorithms.td7 import TD7, TD7Config
 from td7.algorithms.tqc import TQC, TQCConfig
 from td7.algorithms.xql import XQL, XQLConfig
 from td7.configs import setting
-from td7.errors import (
-    NOT_FAULTS,
-    InputError,
-    MissingModule,
-    describe_error,
-    is_missing,
-    matched,
-)
+from td7.errors import InputError, matched
+from td7.modules import import_named
 from td7.networks.description import Layer, Layout, Network, mlp
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import ParameterGroup, parameter_group, states
@@ -113,16 +106,7 @@ def registered_name(name: str) -> str:
     """Return an algorithm's name, perhaps `module:name`, in the case in which it is registered."""
     module, colon, own_name = name.rpartition(":")
     if colon:
-        try:
-            import_module(module)
-        except NOT_FAULTS:
-            raise
-        except BaseException as error:  # foreign code may raise anything, and even exit
-            problem = f"module {module!r} cannot be imported: {describe_error(error)}"
-            message = f"algorithm {name!r}: {problem}"
-            if is_missing(error, module):
-                raise MissingModule(message, module) from error
-            raise InputError(message) from error
+        import_named(module, f"algorithm {name!r}")
     try:
         return f"{module}{colon}{matched('algorithm', own_name, ALGORITHMS)}"
     except InputError as error:

@@ -25,7 +25,10 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
     parser.add_argument("what", metavar="|".join(LISTINGS))
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="show this algorithm or study in detail"
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="show this algorithm or study in detail; MODULE:NAME for your own",
     )
     add_json(parser)
 
@@ -142,11 +145,11 @@ def _show_study(study: Mapping[str, Any]) -> None:
         changes = " ".join(f"{k}={to_word(v)}" for k, v in row["changes"].items()) or "nothing"
         print(f"  {row['label']:{label_width}}{row['algorithm']:{algorithm_width}}{row['summary']}")
         print(f"  {'':{label_width + algorithm_width}}changes {changes}")
-    example = f"--env {study['tasks'][0]}"
-    if datasets:
+    example = f"--dataset {datasets[0]}" if datasets else f"--env {study['tasks'][0]}"
+    if datasets and datasets[0] in DATASETS:
         example = f"--dataset datasets/{DATASETS[datasets[0]].file}"
         print(f"\nDownload a dataset: td7 dataset fetch {datasets[0]}", end="")
-    print(f"\nTrain one row: td7 train --variant {rows[1]['variant']!r} {example}")
+    print(f"\nTrain one row: td7 train --variant {rows[:2][-1]['variant']!r} {example}")
 
 
 # -- tasks and datasets --------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from td7.cli import list as listing
 from td7.cli.console import failed, flushed, prepare_outputs
 from td7.cli.parser import Parser
 from td7.errors import InputError, RunError, UnknownTask, on_command_line, out_of_memory, unknown
+from td7.modules import import_named
 
 
 class Command(Protocol):
@@ -209,7 +210,7 @@ def _run_command(command: Command, options: Namespace) -> int:
     if not hasattr(options, "modules"):
         return command.run(options)
     for module in options.modules:
-        _import_tasks(module)
+        import_named(module, "--import")
     try:
         return command.run(options)
     except UnknownTask as error:
@@ -218,21 +219,6 @@ def _run_command(command: Command, options: Namespace) -> int:
         # The run names the task, so the user cannot add a module to it.
         error.remedy = "for your own task, use --import MODULE, which registers it"
         raise
-
-
-def _import_tasks(module: str) -> None:
-    """Import a module that registers tasks; raise if it is a script that trains."""
-    from td7.processes import StopScriptImport, script_import
-    from td7.rollouts.registration import register_from
-
-    try:
-        with script_import():
-            register_from(module, "--import")
-    except StopScriptImport:
-        raise InputError(
-            f"--import: module {module!r} uses td7 when it is imported: put that under "
-            "`if __name__ == '__main__':`"
-        ) from None
 
 
 @contextmanager

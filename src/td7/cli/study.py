@@ -14,15 +14,16 @@ from td7.errors import Stopped
 if TYPE_CHECKING:  # it loads PyTorch
     from td7.studies.run import Plan
 
-HELP = "train all runs of a table of the paper, or continue them"
+HELP = "train all runs of a table of the paper, or of your own study, or continue them"
 
 
 def add_options(parser: Parser, words: Sequence[str]) -> None:
     from td7.options import StudyOptions
     from td7.studies.rows import STUDIES
 
-    del words
-    parser.add_argument("name", metavar="NAME", help=", ".join(STUDIES))
+    parser.add_argument(
+        "name", metavar="NAME", help=f"{', '.join(STUDIES)}, or MODULE:NAME for your own"
+    )
     parser.add_argument(
         "--rows",
         metavar="LABEL",
@@ -30,7 +31,9 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
         default=[],
         help=StudyOptions.__dataclass_fields__["rows"].metadata["doc"],
     )
-    parser.is_further["--rows"] = lambda word: word not in STUDIES
+    # A label may look like MODULE:NAME.
+    has_name = bool(words) and not words[0].startswith("-")
+    parser.is_further["--rows"] = lambda word: word not in STUDIES and (has_name or ":" not in word)
     parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     names = [f.name for f in dataclasses.fields(StudyOptions) if f.name not in ("name", "rows")]
     add_from_options(parser, StudyOptions, names)
@@ -71,10 +74,12 @@ def _show_plan(plan: "Plan") -> None:
         print(f"all {total} runs are done")
         return
     source = "from the runs that are done" if done else "from measurements on another machine"
-    console.print(
-        f"{done} of {total} runs are done; the others take about {duration(plan.seconds_left)} on "
-        f"{plan.device} (estimated {source})",
-        highlight=False,
+    estimate = (
+        ""
+        if plan.seconds_left is None  # of an algorithm that nobody has measured
+        else f"; the others take about {duration(plan.seconds_left)} on {plan.device} "
+        f"(estimated {source})"
     )
+    console.print(f"{done} of {total} runs are done{estimate}", highlight=False)
     for line in plan.missing_datasets:
         print(line)

@@ -84,7 +84,7 @@ class Bar(NamedTuple):
 
 
 def speed_bars(table: Table) -> Any:
-    """Minutes for 1M steps, a group of bars per row: for all seeds, and the paper's for one."""
+    """Minutes for 1M steps, or updates: a group of bars per row for all seeds, and the paper's."""
     bars, ticks, bottom = _speed_layout(table.records)
     figure, axes = _new_bar_chart(0.24 * -bottom)
     settings = dict.fromkeys(record["place"] for record in table.records)
@@ -111,7 +111,8 @@ def speed_bars(table: Table) -> Any:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's own would be 10 to the power of x
         axes.xaxis.set_minor_formatter("")
-    axes.set_xlabel("minutes for 1M steps, all seeds together", fontsize=9)
+    unit = table.records[0]["step_unit"]
+    axes.set_xlabel(f"minutes for 1M {unit}, all seeds together", fontsize=9)
     _add_legend(figure)
     return figure
 

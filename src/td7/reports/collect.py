@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,10 +12,12 @@ from td7.errors import InputError, one_line
 from td7.reports.labels import name_rows
 from td7.reports.pool import pool, pooling_order
 from td7.reports.read import read_run
-from td7.reports.result import Result, seed_list, study_or_empty
+from td7.reports.result import Result, plain, seed_list, step_unit, study_or_empty
 from td7.reports.videos import with_videos
 from td7.studies.folder import StudyRequest, read_failures, read_request
 from td7.studies.rows import Study
+
+MOST_RUNS = 10_000  # that are looked for; a study.json may list any number
 
 
 class Folders(NamedTuple):
@@ -107,20 +110,16 @@ def _missing_runs(out: Path, results: Sequence[Result]) -> list[str]:
     request = read_request(out)
     if request is None:
         return []
-    notes = [
-        f"{request.name}: {name} failed: {error}" for name, error in read_failures(out).items()
-    ]
+    study = study_or_empty(request.name.rpartition(":")[2])
+    notes = [f"{study.name}: {run} failed: {error}" for run, error in read_failures(out).items()]
     started = {(r.label, r.requested): r for r in results if out in r.folder.parents}
-    study = study_or_empty(request.name)
-    for label, row in study.rows.items():
-        if request.rows and label not in request.rows:
-            continue
-        for name in _requested(request, study):
-            result = started.get((row.label, name))
-            if result is None:
-                notes.append(f"{request.name}: {label} on {name}: not started")
-            else:
-                notes += _shortfall(request, study, result)
+    runs = product(request.rows or study.rows, _requested(request, study))
+    for label, name in islice(runs, MOST_RUNS):
+        result = started.get((plain(label), name))
+        if result is None:
+            notes.append(f"{study.name}: {label} on {name}: not started")
+        else:
+            notes += _shortfall(request, study, result)
     return notes
 
 
@@ -136,7 +135,7 @@ def _shortfall(request: StudyRequest, study: Study, result: Result) -> list[str]
     notes = []
     steps = request.steps or study.steps
     if result.finished and result.steps < steps:
-        count = f"{result.steps:,} of the {steps:,} {study.step_unit} requested"
+        count = f"{result.steps:,} of the {steps:,} {step_unit([result])} requested"
         notes.append(f"{result.name}: {count}")
     configured = {*result.seeds, *result.record.seeds}
     missing = sorted(set(request.options.seeds) - configured)

@@ -28,6 +28,7 @@ def pooling_order(result: Result) -> tuple[Any, ...]:
     return (
         rank(result.study, list(STUDIES)),
         rank(result.label, list(study_or_empty(result.study).rows)),
+        result.position,
         rank(result.place, paper_places(result.study)),
         _by_number(result.label),
         _by_number(result.place),

@@ -1,5 +1,6 @@
 """A run folder → a `Result`."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def _read(record: RunRecord, tables: "_Tables", changed_files: Sequence[str]) ->
     if changed:
         notes.append(f"differs from its row: {', '.join(changed)}")
     row = plain(record.variant).partition("/")[2]
-    if record.variant and row not in study.rows:
+    if record.variant and study.rows and row not in study.rows:
         notes.append(f"{name} has no row {row!r}")
     curves = _curves(record, tables, task.id if data else "", notes)
     finished = _is_finished(record, curves, notes)
@@ -80,6 +81,7 @@ def _read(record: RunRecord, tables: "_Tables", changed_files: Sequence[str]) ->
         finished=finished,
         changed=changed,
         notes=tuple(notes),
+        position=0 if study.rows else _position(record.folder),
     )
 
 
@@ -102,8 +104,8 @@ def _row(record: RunRecord, varied: Iterable[str]) -> tuple[str, str, tuple[str,
     The label of a run that names no row is its algorithm's; `labels.name_rows` extends it. Where
     hyperparameters vary, a configuration that has others than its row is a row of its own.
     """
-    study, _, label = plain(record.variant).partition("/")  # which also names files
-    if study:
+    name, _, label = plain(record.variant).partition("/")  # which also names files
+    if study := name.rpartition(":")[2]:  # without its module
         row = study_or_empty(study).rows.get(label)
         changed = changes(record, row.settings) if row else {}
         own = [name for name in varied if row is None or changed.pop(name, None) is not None]
@@ -111,6 +113,12 @@ def _row(record: RunRecord, varied: Iterable[str]) -> tuple[str, str, tuple[str,
         return study, plain(", ".join([label, *texts])), changes_text(changed)
     study = ONLINE if record.dataset is None else OFFLINE
     return study, plain(paper_name(study, record.algorithm)), ()
+
+
+def _position(folder: Path) -> int:
+    """The number of a run's row, with which `td7 study` begins the name of the row's folder."""
+    match = re.match(r"(\d{2,4})-", folder.resolve().parent.name)
+    return int(match[1]) if match else 0
 
 
 # -- the run's CSV files -------------------------------------------------------------------------

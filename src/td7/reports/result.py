@@ -47,6 +47,7 @@ class Result:
     changed: tuple[str, ...]  # name=value of hyperparameters that differ from the row's
     notes: tuple[str, ...]  # a sentence per problem
     videos: tuple[Path, ...] = ()  # of its policies, small enough for a page
+    position: int = 0  # of its row, if the study is a module's that is not imported here
     unlisted: int = 0  # index among the labels that the study does not list; sets the colour
     shared: tuple[str, ...] = ()  # what all rows of the algorithm have, unlike its defaults
 
@@ -128,8 +129,8 @@ class Result:
 
 
 def study_or_empty(name: str) -> Study:
-    """The study of this name; a study without rows if there is none."""
-    empty = Study(name, name, "not among the studies", steps=0, table="", rows={}, tasks=())
+    """The study of this name; a study without rows if it is one of a module, not imported here."""
+    empty = Study(name, name, where="", steps=0, table="", rows={}, tasks=())
     return STUDIES.get(name, empty)
 
 
@@ -222,6 +223,11 @@ def suites(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Results that may be averaged, by the name of their suite."""
     names = dict.fromkeys(result.suite for result in results)
     return {name: [r for r in results if r.suite == name] for name in names}
+
+
+def step_unit(results: Sequence[Result]) -> str:
+    """What the steps of a table are called: `updates` if all results learned from datasets."""
+    return "updates" if all(result.data for result in results) else "steps"
 
 
 def paper_places(study: str) -> Sequence[str]:

@@ -26,14 +26,14 @@ from td7.errors import (
     MissingModule,
     UnknownTask,
     describe_error,
-    is_missing,
     nearest,
     needs_extra,
     one_line,
     unknown,
 )
 from td7.files import working_folder_kept
-from td7.processes import Script, StopScriptImport, script_import
+from td7.modules import StopScriptImport, import_named, script_import
+from td7.processes import Script
 from td7.rollouts.environment import Environment, ForeignCode
 from td7.seeding import SEED_BITS
 from td7.types import PAPER_TASKS, Task, TaskSpec, Wrapper, without_version
@@ -131,7 +131,7 @@ def _wrapped(
 def _wrapper_class(name: str) -> Any:
     """Return the class `module:Class`, which must be a gymnasium.Wrapper."""
     path, _, qualified_name = name.partition(":")
-    register_from(path, f"wrapper {name!r}")
+    import_named(path, f"wrapper {name!r}")
     module = sys.modules[path]
     found: Any = module
     for part in qualified_name.split("."):
@@ -203,25 +203,11 @@ def mujoco_tasks() -> list[str]:
     )
 
 
-def register_from(module: str, named_by: str) -> None:
-    """Import a user's module of tasks or wrappers; an error message begins with `named_by`."""
-    try:
-        importlib.import_module(module)
-    except NOT_FAULTS:
-        raise
-    except BaseException as error:  # foreign code may raise anything, and even exit
-        message = f"{named_by}: module {module!r} cannot be imported: {describe_error(error)}"
-        if is_missing(error, module):
-            searched = "(the current folder is searched as well)"
-            raise MissingModule(f"{message} {searched}", module) from error
-        raise InputError(message) from error
-
-
 def _registered(task: Task) -> EnvSpec:
     """Return Gymnasium's entry for a task, after importing the module that its id may name."""
     _, colon, id = task.id.rpartition(":")
     if colon:
-        register_from(task.module, f"task {task.id!r}")
+        import_named(task.module, f"task {task.id!r}")
     elif task.module and id not in gymnasium.registry:
         _register_namespace(task)
     if id in gymnasium.registry:

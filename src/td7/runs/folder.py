@@ -5,7 +5,7 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -102,6 +102,16 @@ class Table:
         rows = [row for file in files for row in self._rows(file)]
         self.counts = Counter(seed for (seed, _, _), _ in rows)
         self._rewrite([",".join(self.columns), *(line for _, line in rows)])
+
+    def adopt(self, sources: Iterable[tuple[int, Path, int]]) -> None:
+        """Replace the rows by those of other runs: (id, file, id there) of each member."""
+        lines = []
+        self.counts = Counter()
+        for id, file, there in sources:
+            own = [line.partition(",")[2] for key, line in self._rows(file) if key[0] == there]
+            lines += [f"{id},{rest}" for rest in own]
+            self.counts[id] = len(own)
+        self._rewrite([",".join(self.columns), *lines])
 
     def read(self) -> list[list[str]]:
         """Return all rows, in the order in which they were written."""

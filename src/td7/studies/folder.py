@@ -28,9 +28,9 @@ from td7.types import Task
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What `td7 study` was asked to run; an empty field stands for what the paper did."""
+    """What `td7 study` was asked to run; an empty field stands for what the study lists."""
 
-    name: str
+    name: str  # perhaps MODULE:NAME
     rows: tuple[str, ...] = ()  # labels
     tasks: tuple[str, ...] = ()  # ids of tasks; offline, ids or paths of datasets
     steps: int = 0

@@ -29,9 +29,11 @@ def run_command(run: PlannedRun) -> list[str]:
     if run_state(run) is RunState.INTERRUPTED:
         # These may have changed since the run began.
         names = ["steps", "workers", *(["dataset"] if run.options.dataset else [])]
-        # The study names the same task as the run, so the user vouches for it.
+        # The study names the same module and task as the run, so the user vouches for them.
+        module = run.options.variant.partition("/")[0].rpartition(":")[0]
+        modules = ["--import", module] if module else []
         trust = ["--trust"] if run.options.env else []
-        return ["resume", str(run.folder), *to_words(run.options, names), *trust]
+        return ["resume", str(run.folder), *to_words(run.options, names), *modules, *trust]
     return ["train", *to_words(replace(run.options, out=str(run.folder)))]
 
 
@@ -101,6 +103,7 @@ def split_cores(at_once: int) -> list[set[int]]:
 
 def start_process(run: PlannedRun, log_folder: Path, cores: set[int]) -> RunProcess:
     command = ["td7", *run_command(run)]
+    import_path = os.pathsep.join(map(str, sys.path))  # it finds the modules that this process does
     with log_path(run, log_folder).open("ab") as log:
         log.write(f"$ {shlex.join(command)}\n".encode())
         log.flush()
@@ -109,6 +112,7 @@ def start_process(run: PlannedRun, log_folder: Path, cores: set[int]) -> RunProc
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=os.environ | {"PYTHONPATH": import_path},
             start_new_session=True,  # Ctrl-C reaches only the study, which passes it on
             # It makes one system call and takes no lock that another thread may hold.
             preexec_fn=_stop_with_parent,  # noqa: PLW1509  # so it is safe with threads

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from td7.algorithms import algorithm
+from td7.algorithms import algorithm, registered_name
 from td7.algorithms.config import without_effect
 from td7.datasets.download import DATASETS
 from td7.errors import InputError, unknown
@@ -24,10 +24,12 @@ def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedR
     previous = read_request(out)
     if previous is not None and previous.name != request.name:
         raise InputError(f"{out} holds the study {previous.name}; use another folder (--out)")
+    _check_labels(chosen)
     runs = []
     for number, row in enumerate(chosen.rows.values()):
         if request.rows and row.label not in request.rows:
             continue
+        name = registered_name(row.algorithm)
         row_folder = _row_folder(out, number, row.label)
         useless = _without_effect(chosen, row, request.options.set)
         settings = {n: v for n, v in request.options.set.items() if n not in useless}
@@ -42,7 +44,7 @@ def plan_runs(request: StudyRequest, out: Path, datasets: Path) -> list[PlannedR
             for suffix, seeds in _divide_seeds(options.seeds, request.seeds_each):
                 folder = row_folder / f"{_slug(task)}{suffix}"
                 seeded = replace(options, seeds=seeds)
-                runs.append(PlannedRun(row.label, row.algorithm, task, folder, seeded))
+                runs.append(PlannedRun(row.label, name, task, folder, seeded))
     _check_hyperparameters(request.options.set, {run.algorithm for run in runs})
     for label in request.rows:
         chosen.label(label)  # raises for one that the study does not have
@@ -107,6 +109,17 @@ def _row_folder(out: Path, number: int, label: str) -> Path:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^\w.+-]+", "_", text).strip("_")
+
+
+def _check_labels(chosen: Study) -> None:
+    """Raise if two rows would be in the same folder."""
+    first: dict[str, str] = {}
+    for label in chosen.rows:
+        if (other := first.setdefault(_slug(label), label)) != label:
+            raise InputError(
+                f"the rows {other!r} and {label!r} of {chosen.name} would share a folder: "
+                "rename one of them"
+            )
 
 
 def _check_hyperparameters(settings: Mapping[str, Any], algorithms: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""`td7.study`: all runs of one of the paper's tables."""
+"""`td7.study`: all runs of a study, such as one of the paper's tables."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from td7.algorithms import algorithm
 from td7.configs import parse_number
 from td7.errors import InputError, Option, say
+from td7.modules import stop_script_import
 from td7.option_types import StudyKeywords
 from td7.options import StudyOptions, document_options, options_from, with_hyperparameters
-from td7.processes import stop_script_import
 from td7.rollouts.registration import describe
 from td7.runs.loggers.selection import Loggers
 from td7.studies.folder import PlannedRun, RunState, StudyRequest, run_state, write_request
@@ -25,10 +24,10 @@ from td7.studies.plan import (
 )
 from td7.studies.progress import StudyProgress
 from td7.studies.ray_cluster import Resources, launch_on_ray
-from td7.studies.rows import Study
+from td7.studies.rows import BUILT_IN, Study
 from td7.studies.rows import study as named
 from td7.training.hardware import choose_device
-from td7.training.resolve import run_config
+from td7.training.resolve import algorithm_of, run_config
 from td7.types import Task
 
 RETRIES = 3  # of a run whose node is lost
@@ -72,10 +71,11 @@ class Plan:
 
 
 def study(name: str, **options: Unpack[StudyKeywords]) -> StudyStatus:
-    """Make all runs of one of the paper's tables, one per row and task.
+    """Make all runs of one of the paper's tables, or of a study of yours, one per row and task.
 
-    Call it again to continue: finished runs are kept and interrupted ones are resumed. The result
-    lists the runs that are `done` and the errors of those that `failed`. After a signal it raises
+    A study of yours is MODULE:NAME, which imports the module that registers it. Call `td7.study`
+    again to continue: finished runs are kept and interrupted ones are resumed. The result lists the
+    runs that are `done` and the errors of those that `failed`. After a signal it raises
     `td7.Stopped`.
 
     The options are those of `td7 study`, and hyperparameters, such as `batch_size=128`, for each
@@ -94,15 +94,20 @@ document_options(study, StudyOptions, StudyStatus)
 def study_options(values: Mapping[str, Any]) -> StudyOptions:
     """Return options from Python values, hyperparameters among them, or from words."""
     chosen = named(str(values["name"]))
+    if chosen.name not in BUILT_IN and ":" not in chosen.name:
+        raise InputError(
+            f"study {chosen.name!r}: name it as MODULE:{chosen.name}, so that the process of each "
+            "run can import it"
+        )
     values = with_hyperparameters(StudyOptions, values, _hyperparameters(chosen))
     options = options_from(StudyOptions, values)
     return replace(options, name=chosen.name, rows=[chosen.label(row) for row in options.rows])
 
 
 def _hyperparameters(chosen: Study) -> dict[str, None]:
-    """Return the names of the hyperparameters of all its algorithms."""
-    algorithms = dict.fromkeys(row.algorithm for row in chosen.rows.values())
-    return {name: None for a in algorithms for name in algorithm(a).config.__dataclass_fields__}
+    """Return the names of the hyperparameters of all its algorithms; raise for a faulty row."""
+    configs = dict.fromkeys(algorithm_of(chosen, row).config for row in chosen.rows.values())
+    return {name: None for config in configs for name in config.__dataclass_fields__}
 
 
 def make_plan(options: StudyOptions) -> Plan:
@@ -111,11 +116,12 @@ def make_plan(options: StudyOptions) -> Plan:
     device = options.device if on_ray else choose_device(options.device)  # a node has its own
     run_options = replace(options.run_options, device=device)
     loggers = Loggers.of(run_options).checked()
+    chosen = named(options.name)
     request = StudyRequest(
         options.name,
-        options.rows,
-        options.env,
-        options.steps,
+        options.rows or tuple(chosen.rows),
+        options.env or chosen.datasets or chosen.tasks,
+        options.steps or chosen.steps,
         replace(run_options, wandb=loggers.wandb, mlflow=loggers.mlflow),
         options.seeds_each,
     )

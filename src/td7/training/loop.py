@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -28,6 +29,7 @@ from td7.training.faults import close_all, is_interrupt, reason, run_error
 from td7.training.listeners import RunListeners
 from td7.training.parts import RunParts, RunSetup
 from td7.training.progress import MemberStatus, Status, duration
+from td7.training.restack import restack
 from td7.training.signals import StopSignals
 from td7.training.state import (
     policy_tensors,
@@ -118,16 +120,18 @@ class SingleProcessTraining(ABC):
             snapshot = self.snapshots.load(self._check)
             if snapshot is None:
                 self.folder.cut_back({}, {})
+                if self._setup.origins:
+                    restack(self._parts, self._setup.origins, self._restore_own, self.progress.warn)
             else:
                 warn_of_versions(snapshot.members, self.progress.warn)
-                restore_state(self._parts, snapshot)
+                restore_state(self._parts, snapshot, partial(self.snapshots.rows, snapshot))
                 self._restore_own(snapshot.tensors)
                 restore_outputs(self.config, self._parts, snapshot)
         self._begin()
         if snapshot is not None:
             self._saved_steps = self._fewest_steps()
-        elif self._setup.start is not None:
-            self._save()  # from now on the run does not need the one that it starts from
+        elif self._setup.start is not None or self._setup.origins:
+            self._save()  # from now on the run does not need those that it starts from
         return snapshot is not None
 
     def _check(self, snapshot: Snapshot) -> None:

@@ -2,12 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from td7.algorithms.checkpoints import Assessment
 
 UNSAVED = ("collecting", "finished")  # fields that snapshots do not hold
 SAVED_AS = {"id": "seed"}  # fields with another name in snapshots, from when each id was a seed
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A member of a run that has ended, which continues in another run."""
+
+    run: Path
+    id: int
 
 
 @dataclass

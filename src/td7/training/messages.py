@@ -8,6 +8,7 @@ from td7.processes import Script
 from td7.rollouts.watch import Place
 from td7.training.config import RunConfig
 from td7.training.loop import SingleProcessTraining
+from td7.training.member import Origin
 from td7.training.parts import RunSetup
 from td7.training.progress import Status
 from td7.types import Probe, TaskSpec
@@ -26,6 +27,7 @@ class SeedJob:
     script: Script
     compile_threads: int
     make_loop: Callable[[RunSetup], SingleProcessTraining]
+    origins: Sequence[Origin] = ()
     place: Place = field(default_factory=Place.shared)  # where its environments are
 
 

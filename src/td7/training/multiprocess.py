@@ -196,6 +196,7 @@ class MultiprocessTraining:
                 # All but the first find compiled what they need.
                 compile_threads=1 if i else len(available_cores()),
                 make_loop=self._make_loop,
+                origins=setup.origins[i :: config.processes],
             )
             jobs[f"td7-{own.members.kind}s-{','.join(map(str, own.members.ids))}"] = (job,)
         workers = start_workers(_train_seeds, jobs, may_have_children=True)
@@ -432,6 +433,7 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
             progress=owner,
             dataset=dataset,
             start=start,
+            origins=job.origins,
             on_probe=owner.send,
             snapshot_every=job.snapshot_every,
             can_interrupt=False,  # a second signal has the owner end this process

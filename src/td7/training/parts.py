@@ -1,6 +1,6 @@
 """What a loop is built from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from td7.runs.listeners import Listener
 from td7.runs.loggers.selection import Loggers
 from td7.runs.snapshots import Snapshots
 from td7.training.config import RunConfig
-from td7.training.member import Member
+from td7.training.member import Member, Origin
 from td7.training.progress import Progress
 from td7.training.timing import Clock
 from td7.training.warm_start import WarmStart
@@ -38,6 +38,7 @@ class RunSetup:
     progress: Progress
     dataset: Dataset | None = None  # None: the run collects its own data
     start: WarmStart | None = None  # None: with new networks, or from a snapshot
+    origins: Sequence[Origin] = ()  # of other runs, that its members continue; empty: they begin
     workers: int = 0  # processes that play episodes; 0: the learner's own process does
     snapshot_every: float = 0.0  # minutes; 0: only when stopped and at the end
     step_timeout: float = 0.0  # seconds that a step in a worker may take; 0: for ever

@@ -22,7 +22,7 @@ from td7.rollouts.registration import describe
 from td7.runs.members import Members
 from td7.runs.record import DatasetRecord, RunRecord, config_error
 from td7.runs.trust import foreign_module, text_argument
-from td7.studies.rows import study, variant, variant_name
+from td7.studies.rows import Row, Study, study_and_row
 from td7.training.config import RunConfig, precision_settings
 from td7.training.hardware import (
     choose_device,
@@ -40,8 +40,10 @@ DATASET = Option("dataset")
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
     """Options from Python values, hyperparameters among them, or from words."""
     # An unknown algorithm is reported before any other mistake.
-    name = str(values.get("algorithm") or "td7")
-    chosen = algorithm(name if not values.get("variant") else variant(values["variant"]).algorithm)
+    if values.get("variant"):
+        chosen = algorithm_of(*study_and_row(str(values["variant"])))
+    else:
+        chosen = algorithm(str(values.get("algorithm") or "td7"))
     values = with_hyperparameters(TrainOptions, values, chosen.config.__dataclass_fields__)
     env = values.get("env", "")
     if callable(env):
@@ -52,6 +54,17 @@ def train_options(values: Mapping[str, Any]) -> TrainOptions:
             f"env takes the id of a task, or a class or function that makes it, given a {kind}"
         )
     return options_from(TrainOptions, values)
+
+
+def algorithm_of(chosen: Study, row: Row) -> Algorithm:
+    """The algorithm of a study's row; raise unless it can train the row."""
+    try:
+        own = algorithm(row.algorithm)
+        settings = _offline_settings(own, row.settings) if chosen.datasets else row.settings
+        build_config(own.config, settings)
+    except InputError as error:
+        raise InputError(f"{chosen.name}/{row.label}: {error}") from error
+    return own
 
 
 # -- the dataset and its task ----------------------------------------------------------------------
@@ -138,8 +151,13 @@ def dataset_record(dataset: Dataset) -> DatasetRecord:
 # -- the config ------------------------------------------------------------------------------------
 
 
-def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConfig:
-    """Everything that decides the result of a run with these options."""
+def run_config(
+    options: TrainOptions, dataset: Dataset | None = None, members: Members | None = None
+) -> RunConfig:
+    """Everything that decides the result of a run with these options.
+
+    `members` take the place of those that the options state.
+    """
     selection = _select(options)
     if options.keep_policies % options.evaluate_every:
         raise InputError(
@@ -153,7 +171,7 @@ def run_config(options: TrainOptions, dataset: Dataset | None = None) -> RunConf
         )
     hyperparameters = _hyperparameters(options, selection, task, dataset)
     device = choose_device(options.device)
-    members = _members(options, selection, hyperparameters, dataset)
+    members = members or _members(options, selection, hyperparameters, dataset)
     updates = len(members) * _updates_per_seed(options.steps, hyperparameters, dataset)
     processes = choose_processes(
         options.processes,
@@ -201,18 +219,17 @@ def _select(options: TrainOptions) -> _Selection:
     if not options.variant:
         name = registered_name(options.algorithm or "td7")
         return _Selection(name, "", settings, is_offline_row=False)
-    row = variant(options.variant)
-    if options.algorithm and registered_name(options.algorithm) != row.algorithm:
-        raise InputError(
-            f"{options.variant} is a variant of {row.algorithm}, given {options.algorithm}"
-        )
-    config = algorithm(row.algorithm).config
+    study, row = study_and_row(options.variant)
+    name = registered_name(row.algorithm)
+    if options.algorithm and registered_name(options.algorithm) != name:
+        raise InputError(f"{options.variant} is a variant of {name}, given {options.algorithm}")
+    config = algorithm(name).config
     for field in set(settings) & set(row.settings):
-        if parse_field(config, field, settings[field]) != row.settings[field]:
+        own, given = (parse_field(config, field, s[field]) for s in (row.settings, settings))
+        if given != own:
             raise InputError(f"{options.variant} sets {field}={row.settings[field]} itself")
-    has_datasets = bool(study(options.variant.partition("/")[0]).datasets)
-    name = variant_name(options.variant)
-    return _Selection(row.algorithm, name, {**settings, **row.settings}, has_datasets)
+    variant = f"{study.name}/{row.label}"
+    return _Selection(name, variant, {**settings, **row.settings}, bool(study.datasets))
 
 
 def _hyperparameters(

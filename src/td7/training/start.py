@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,7 +15,6 @@ import torch
 
 from td7.algorithms import algorithm
 from td7.configs import build_config, parse
-from td7.engine.replay import required_bytes
 from td7.errors import InputError, Option, RunError, assigned, say
 from td7.files import working_folder_kept
 from td7.options import TrainOptions
@@ -31,6 +30,7 @@ from td7.runs.folder import (
 )
 from td7.runs.listeners import Listener, ListenerFault
 from td7.runs.loggers.selection import Loggers
+from td7.runs.members import Members
 from td7.runs.record import (
     RunRecord,
     check_tables,
@@ -47,6 +47,7 @@ from td7.runs.snapshots import (
     process_folders,
 )
 from td7.runs.trust import check_names, is_signed
+from td7.training.announce import announce
 from td7.training.config import RunConfig, check_same
 from td7.training.faults import run_error
 from td7.training.hardware import (
@@ -57,6 +58,7 @@ from td7.training.hardware import (
     hardware,
 )
 from td7.training.loops import loop_for
+from td7.training.member import Origin
 from td7.training.parts import RunSetup
 from td7.training.progress import Progress, make_progress
 from td7.training.resolve import (
@@ -68,10 +70,9 @@ from td7.training.resolve import (
     train_options,
 )
 from td7.training.warm_start import read_again, read_start
-from td7.types import Fingerprint, RowLayout, TaskSpec
+from td7.types import Fingerprint, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
-LONG_RUN = 100_000  # steps or updates per seed: losing more is worth a warning
 # Kept unless they are given again.
 RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard", "wandb", "mlflow")
 
@@ -90,18 +91,32 @@ class ResumeOptions:
     trust: bool = False  # the user's word for what the folder names
 
 
+@dataclass(frozen=True)
+class Stack:
+    """The members of a run of a search, which options cannot state."""
+
+    members: Members
+    padding: int = 0
+    origins: Sequence[Origin] = ()  # that the members continue, if they do
+
+
 def start(
-    options: TrainOptions, progress: Progress | None = None, listener: Listener | None = None
+    options: TrainOptions,
+    progress: Progress | None = None,
+    listener: Listener | None = None,
+    stack: Stack | None = None,
 ) -> Path:
     """Train a new run and return its folder. Everything is checked before anything is written."""
     _check_listener(listener)
     if options.out:
         check_new(Path(options.out))
     dataset = read_dataset(options.dataset, options.task) if options.dataset else None
-    config = run_config(options, dataset)
+    config = run_config(options, dataset, stack.members if stack is not None else None)
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec, fingerprint = _examine(config)
     config = replace(config, task=spec.task)
+    if stack is not None and config.processes == 1:
+        config = replace(config, padding=stack.padding)
     if options.processes == "auto":
         config = _fit_to_memory(config, spec, options)
     check_memory(config, spec)
@@ -123,6 +138,7 @@ def start(
             progress=progress or make_progress(quiet=options.quiet),
             dataset=dataset,
             start=begin,
+            origins=stack.origins if stack is not None else (),
             workers=workers,
             snapshot_every=options.snapshot_every,
             step_timeout=options.step_timeout,
@@ -231,7 +247,7 @@ def run_to_end(
     ):
         try:
             if not resumed:
-                _announce(setup)
+                announce(setup)
             with ExitStack() as resources:
                 with _remedied(setup):
                     loop = resources.enter_context(closing(loop_for(setup)))
@@ -243,7 +259,7 @@ def run_to_end(
                 if resumed:
                     steps = min(member.steps for member in loop.status().members)
                     resumption = f"resumed after {steps:,} {config.step_unit}"
-                    _announce(
+                    announce(
                         setup, resumption if was_saved else "restarted because it has no snapshot"
                     )
                 if warning:
@@ -397,64 +413,3 @@ def _is_finished_for_good(path: Path, config: RunConfig) -> bool:
             f"{config.step_unit}; to train for longer, start a run with another {Option('out')}"
         )
     return True
-
-
-# -- what the user is shown ------------------------------------------------------------------------
-
-
-def _announce(setup: RunSetup, resumption: str = "") -> None:
-    """Say what the run does, what it takes, and what may surprise."""
-    config, dataset, progress = setup.config, setup.dataset, setup.progress
-    where = f"{dataset.name} ({config.task.id})" if dataset else config.task.title
-    for warning in dataset.warnings if dataset else ():
-        progress.warn(f"{where}: {warning}")
-    steps = f"{config.steps:,} {config.step_unit}" + (f", {resumption}" if resumption else "")
-    processes = f" ({config.processes} processes)" if config.processes > 1 else ""
-    progress.say(
-        f"{config.variant or config.algorithm} on {where}, "
-        f"{_who(config)}, {steps}, {config.device}{processes}, "
-        f"replay {_replay_size(setup)} on {config.replay_device} → {setup.given or setup.path}"
-    )
-    start = config.start_from
-    if start is not None and not resumption:
-        first = "" if dataset else f"; its policy plays {config.random_steps:,} steps first"
-        progress.say(
-            f"begins with the learner of {start.source} at step {max(start.steps):,}{first}"
-        )
-    if dataset is None and config.steps <= config.random_steps:
-        how = "random" if start is None else "before training"
-        progress.warn(
-            f"nothing is trained: all {config.steps:,} steps are {how}, "
-            f"as random_steps={config.random_steps:,}"
-        )
-    if setup.snapshot_every == 0 and config.steps > LONG_RUN:
-        progress.warn(
-            f"with {assigned(Option('snapshot_every'), 0)}, a power cut or `kill -9` loses all "
-            "training since the run began or was last resumed"
-        )
-    if after := config.steps % config.evaluate_every:
-        progress.say(
-            f"the last evaluation is at {config.steps - after:,} {config.step_unit}, because "
-            f"{Option('evaluate_every')} is {config.evaluate_every:,}"
-        )
-
-
-def _who(config: RunConfig) -> str:
-    """The seeds and, if hyperparameters vary, by how many configurations they are trained."""
-    members = config.members
-    seeds = ",".join(map(str, dict.fromkeys(members.seeds)))
-    if not members.numbers:
-        return f"seeds {seeds}"
-    configurations = (
-        f"{len(members.configurations())} configurations of {', '.join(members.varied)}"
-    )
-    return f"{len(members)} members ({configurations}), seeds {seeds}"
-
-
-def _replay_size(setup: RunSetup) -> str:
-    config, spec = setup.config, setup.spec
-    layout = RowLayout(spec.state_dim, spec.action_dim)
-    shared = setup.dataset is not None
-    members = len(config.seeds) + config.padding
-    size = sum(required_bytes(layout, config.replay_rows, members, shared=shared))
-    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

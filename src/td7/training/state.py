@@ -13,11 +13,12 @@ from td7.runs.snapshots import Snapshot
 from td7.training.config import RunConfig
 from td7.training.member import Member
 from td7.training.parts import RunParts
+from td7.types import Float32
 
 
 def state_tensors(parts: RunParts) -> dict[str, Tensor]:
     """Every tensor that decides how the run continues, but for the replay's rows, by name."""
-    tensors = _stacked_tensors(parts)
+    tensors = stacked_tensors(parts)
     for m, member in enumerate(parts.members):
         tensors[f"checkpoint.{member.id}"] = torch.from_numpy(parts.checkpoints[m])
         priorities = parts.replay.leaves[m, : parts.replay.size(m)]
@@ -66,20 +67,25 @@ def warn_of_versions(saved: Mapping[str, Any], warn: Callable[[str], None]) -> N
             )
 
 
-def restore_state(parts: RunParts, snapshot: Snapshot) -> None:
-    """Members, checkpoints, replay, learner and engine as they were."""
+def restore_state(
+    parts: RunParts, snapshot: Snapshot, rows: Callable[[int], Sequence[Float32]]
+) -> None:
+    """Members, checkpoints, replay, learner and engine as they were.
+
+    `rows` returns the replay rows of a member, by its id, in parts.
+    """
     saved, tensors = snapshot.members, snapshot.tensors
     parts.members[:] = [Member.from_json(member) for member in saved["members"]]
     for m, member in enumerate(parts.members):
         parts.checkpoints[m] = tensors[f"checkpoint.{member.id}"].numpy()
         parts.replay.restore(
             m,
-            parts.snapshots.rows(snapshot, member.id),
+            rows(member.id),
             saved["rows_added"][m],
             tensors[f"replay.priorities.{member.id}"],
             tensors[f"replay.max_priority.{member.id}"],
         )
-    for name, tensor in _stacked_tensors(parts).items():
+    for name, tensor in stacked_tensors(parts).items():
         tensor.copy_(tensors[name])
     parts.engine.restore(saved["updates"])
 
@@ -97,7 +103,7 @@ def restore_outputs(config: RunConfig, parts: RunParts, snapshot: Snapshot) -> N
         parts.executor.submit(again)
 
 
-def _stacked_tensors(parts: RunParts) -> dict[str, Tensor]:
+def stacked_tensors(parts: RunParts) -> dict[str, Tensor]:
     """Tensors [S, ...] that are filled in place on resume."""
     states = {"learner": parts.learner.state(), "engine": parts.engine.state()}
     return {

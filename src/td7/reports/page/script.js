@@ -376,7 +376,7 @@ const BARS = {
   },
   speed(records) {
     return {
-      title: "Minutes for 1M steps, all seeds together", unit: "", legends: ["here", "paper, one seed"],
+      title: `Minutes for 1M ${records[0].step_unit}, all seeds together`, unit: "", legends: ["here", "paper, one seed"],
       groups: records.map((r) => ({
         name: new Set(records.map((record) => record.place)).size > 1 ? `${r.row}, ${r.place}` : r.row,
         here: [r.minutes_per_million_steps, null],

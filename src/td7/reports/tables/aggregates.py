@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from td7.reports import paper
-from td7.reports.result import D4RL_SCORE, Result
+from td7.reports.result import D4RL_SCORE, Result, step_unit
 from td7.reports.tables.suites import (
     SuiteScores,
     left_out_sentence,
@@ -52,7 +52,7 @@ def aggregates(study: Study, results: Sequence[Result]) -> Table:
     has_baseline = any(record["baseline_mean"] is not None for record in records)
     has_others = any(record["probability_of_improvement"] is not None for record in records)
     columns = [
-        value_column(study.step_unit, "step", ","),
+        value_column(step_unit(results), "step", ","),
         value_column("row", "row"),
         Column("tasks", tasks_text),
         value_column("seeds", "seeds"),

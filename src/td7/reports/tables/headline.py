@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from td7.reports import paper
-from td7.reports.result import Result, places
+from td7.reports.result import Result, places, step_unit
 from td7.reports.tables.table import (
     NOTHING,
     Column,
@@ -43,7 +43,7 @@ def headline(study: Study, results: Sequence[Result]) -> Table:
         for label in dict.fromkeys(record["row"] for record in records)
     ]
     spec = ".1f" if study.datasets else ".0f"
-    heading = f"{step:,} {study.step_unit}, {_seed_counts(records)} (paper)"
+    heading = f"{step:,} {step_unit(results)}, {_seed_counts(records)} (paper)"
     columns: list[Column[dict[str, Record]]] = [
         Column(heading, lambda line: str(next(iter(line.values()))["row"])),
         *(

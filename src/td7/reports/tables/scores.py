@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from td7.reports import paper
-from td7.reports.result import D4RL_SCORE, Result, places
+from td7.reports.result import D4RL_SCORE, Result, places, step_unit
 from td7.reports.tables.table import (
     NOTHING,
     THREE_DIGITS,
@@ -62,7 +62,7 @@ def scores(study: Study, results: Sequence[Result]) -> Table:
         caption=" ".join([_caption(by_place, records, shows_data), *_shared_sentences(results)]),
         records=records,
         columns=[
-            Column(study.step_unit, lambda line: line.step),
+            Column(step_unit(results), lambda line: line.step),
             Column("row", lambda line: line.name),
             *(_place_column(place, by_place) for place in columns),
         ],

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from td7.errors import matched
+from td7.errors import InputError, matched
 from td7.types import PAPER_TASKS
 
 
@@ -56,8 +56,13 @@ def rows(
 
     `common` has settings that all rows of an algorithm share.
     """
-    return {
-        label: Row(label, algorithm, {**common.get(algorithm, {}), **changes}, changes, text, group)
-        for group, members in groups.items()
-        for label, (algorithm, changes, text) in members.items()
-    }
+    made: dict[str, Row] = {}
+    for group, members in groups.items():
+        for label, (algorithm, changes, text) in members.items():
+            if label in made:
+                raise InputError(
+                    f"row {label!r} is in two groups: {made[label].group!r}, {group!r}"
+                )
+            settings = {**common.get(algorithm, {}), **changes}
+            made[label] = Row(label, algorithm, settings, changes, text, group)
+    return made
