@@ -1,6 +1,8 @@
 """A run whose hyperparameters vary, read back: in Python, by the commands, by loggers."""
 
+import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,10 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import td7
 import toys
+from doc_blocks import ROOT
 from fake_runs import INTERVAL, write_run, write_varied_run
 from folders import SMALL
+from td7.algorithms import ALGORITHMS
 from td7.cli.main import main
 from td7.runs.loggers.services import LoggedRun
 from td7.runs.members import Members, listed
@@ -397,3 +401,22 @@ def test_members_without_different_seeds_are_configurations_of_their_own() -> No
 def test_numbers_in_words() -> None:
     assert listed([0, 3]) == "0, 3"
     assert listed([0, 1, 2, 3, 7, 9, 10]) == "0–3, 7, 9, 10"
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_what_can_vary() -> None:
+    """docs/guides/vary.md: every such hyperparameter of every algorithm, and no other."""
+    names = {name: fields_that_vary(one.config) for name, one in ALGORITHMS.items()}
+    listed_fields: dict[str, set[str]] = {name: set() for name in names}
+    text = (ROOT / "docs" / "guides" / "vary.md").read_text()
+    for row in re.findall(r"^\| (`.*?) \| (.*) \|$", text.partition("## What can vary")[2], re.M):
+        own = {"all": set(names), "all but TD7": set(names) - {"td7"}}.get(row[1])
+        for name in own or {label.lower().replace("x-ql", "xql") for label in row[1].split(", ")}:
+            listed_fields[name] |= set(re.findall(r"`(\w+)`", row[0]))
+    assert listed_fields == names
+
+
+def fields_that_vary(config: type) -> set[str]:
+    return {f.name for f in dataclasses.fields(config) if f.metadata.get("per_member")}
