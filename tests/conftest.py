@@ -3,6 +3,7 @@
 Fixtures that tests of several commands share are below.
 """
 
+import gc
 import os
 import shutil
 import sys
@@ -23,8 +24,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 sys.path.insert(0, str(Path(__file__).parent))
 import_module("usual_signals").restore_signals()
 
-# Fixtures of tests of reports, of datasets and of tasks.
-pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks"]
+# Fixtures of tests of reports, of datasets, of tasks and of several processes.
+pytest_plugins = ["mini_report", "recorded_runs", "tiny_tasks", "loaded_children"]
+
+
+def pytest_collection_finish() -> None:
+    """Python does not look through the imported modules for garbage, as compiling asks it to."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

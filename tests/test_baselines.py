@@ -25,7 +25,7 @@ from test_variants import weights
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 CPU = torch.device("cpu")
 TINY = {"actor_hidden_dim": 8, "critic_hidden_dim": 8, "batch_size": 16}
-UPDATES = 300
+UPDATES = 150
 
 
 def tensor(*numbers: Any) -> Tensor:
@@ -126,7 +126,7 @@ def test_temperature_loss_by_hand() -> None:
     ],
 )
 def test_an_update_is_the_reference_programs(name: str, settings: dict[str, Any]) -> None:
-    """Two stacked members, each compared with its own reference over hundreds of updates."""
+    """Two stacked members, each compared with its own reference over 150 updates."""
     chosen = algorithm(name)
     config = build_config(chosen.config, {**TINY, **settings})
     learner: Any = chosen.learner(config, TASK, (0, 1), CPU, torch.float64)

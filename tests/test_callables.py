@@ -156,17 +156,19 @@ gymnasium.register("Mine-v0", entry_point=mine)
 """
 
 
-@pytest.mark.parametrize("env", ["Mine-v0", "mine", "lambda: mine()"])
 def test_a_task_of_a_notebook_trains_with_workers_and_processes(
-    env: str, tmp_path: Path, reference: td7.Run
+    tmp_path: Path, reference: td7.Run
 ) -> None:
     """A program that Python reads from its standard input has no file either."""
     options: dict[str, Any] = {"steps": 60, "evaluate_every": 30, "evaluation_episodes": 2}
     options |= {"seeds": "0-1", "set": dict(SMALL), "quiet": True}
-    given = repr(env) if env == "Mine-v0" else env
+    runs = [
+        (env, {more: 2, "out": f"{more}-{i}"})
+        for i, env in enumerate(("'Mine-v0'", "mine", "lambda: mine()"))
+        for more in ("workers", "processes")
+    ]
     program = NOTEBOOK + "".join(
-        f"td7.train(env={given}, **{ {**options, **more, 'out': name} })\n"
-        for name, more in (("workers", {"workers": 2}), ("processes", {"processes": 2}))
+        f"td7.train(env={env}, **{ {**options, **more} })\n" for env, more in runs
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-"],
@@ -179,5 +181,5 @@ def test_a_task_of_a_notebook_trains_with_workers_and_processes(
         env=os.environ,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    for name in ("workers", "processes"):
-        assert td7.Run(tmp_path / name).episodes.equals(reference.episodes)
+    for _, more in runs:
+        assert td7.Run(tmp_path / str(more["out"])).episodes.equals(reference.episodes)

@@ -283,7 +283,7 @@ def test_compiled_layers_use_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None
         del bias, activation
         return x.new_empty(*x.shape[:2], weight.shape[2])
 
-    wide = replace(SMALL, embedding_dim=64, hidden_dim=64, batch_size=64)
+    wide = replace(SMALL, embedding_dim=64, hidden_dim=64, batch_size=64, actor_every=1)
     compiled, eager = (
         build(mode, "cpu", torch.float32, config=wide) for mode in ("compiled", "eager")
     )

@@ -27,6 +27,7 @@ datasets
 training
 studies
 reports | bench
+tuning
 api
 cli
 """

@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from td7.runs.loggers.tensorboard import EventFiles
 from td7.runs.snapshots import has_snapshot
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 Logged = dict[str, dict[int, float]]  # tag: step: value
 GIVEN: dict[str, Any] = {
     "env": "toys:Point-v0",
@@ -119,14 +122,28 @@ class Recorder(list[tuple[str, dict[str, float]]]):
             )
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+    """The results of a run without a listener, with checkpoints by this criterion."""
+
+    @cache
+    def train(checkpoints: str) -> dict[str, bytes]:
+        settings = {**SMALL, "checkpoints": checkpoints}
+        path = tmp_path_factory.mktemp("plain") / "run"
+        return results(td7.train(**GIVEN, steps=120, set=settings, out=str(path)).path)
+
+    return train
+
+
 @pytest.mark.parametrize("checkpoints", ["minimum", "none"])
-def test_a_listener_receives_the_rows_of_the_tables(tmp_path: Path, checkpoints: str) -> None:
+def test_a_listener_receives_the_rows_of_the_tables(
+    tmp_path: Path, checkpoints: str, plain: Callable[[str], dict[str, bytes]]
+) -> None:
     settings = {**SMALL, "checkpoints": checkpoints}
     recorder = Recorder()
     run = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "run"), listener=recorder)
     recorder.check(run)
-    plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
-    assert results(run.path) == results(plain.path)
+    assert results(run.path) == plain(checkpoints)
 
 
 FAULTS = [
@@ -141,7 +158,11 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=[type(fault).__name__ for fault in FAULTS])
 @pytest.mark.parametrize("at", [0, 40, 120])
 def test_what_a_listener_raises_ends_the_run(
-    tmp_path: Path, at: int, fault: BaseException, checkpoints: str
+    tmp_path: Path,
+    at: int,
+    fault: BaseException,
+    checkpoints: str,
+    plain: Callable[[str], dict[str, bytes]],
 ) -> None:
     """The exception is unchanged, the listener gets no more calls, and no row is lost."""
     settings, path = {**SMALL, "checkpoints": checkpoints}, tmp_path / "run"
@@ -153,8 +174,7 @@ def test_what_a_listener_raises_ends_the_run(
     assert recorder[-1][1]["step"] == at
     assert not (path / "error.txt").exists()
     run = td7.resume(path, quiet=True)
-    plain = td7.train(**GIVEN, steps=120, set=settings, out=str(tmp_path / "plain"))
-    assert results(run.path) == results(plain.path)
+    assert results(run.path) == plain(checkpoints)
 
 
 def test_a_second_signal_in_a_listener_stops_without_a_snapshot(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ from td7.training.resolve import run_config, train_options
 from td7.training.signals import REPEAT_SECONDS
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 OPTIONS: dict[str, Any] = {
     "env": "toys:Point-v0",
     "seeds": "0,4,7",
@@ -612,6 +613,7 @@ def test_a_task_that_a_script_replaced(tmp_path: Path, entry: str) -> None:
 
 def test_either_all_processes_start_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may come between two of them."""
+    monkeypatch.setattr(processes_module, "get_context", multiprocessing.get_context)
     begin = SpawnProcess.start
     started: list[SpawnProcess] = []
 

@@ -23,6 +23,7 @@ from td7.rollouts.registration import describe, make
 from td7.types import Entry, Task, Wrapper
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 ENTRIES = (Entry(("place", 0, "x"), ()), Entry(("velocity",), (1,)))
 AS_JSON = [{"path": ["place", 0, "x"], "shape": []}, {"path": ["velocity"], "shape": [1]}]
 

@@ -24,7 +24,7 @@ from test_variants import weights
 
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 CPU = torch.device("cpu")
-UPDATES = 300
+UPDATES = 150
 
 
 def tensor(numbers: Any) -> Tensor:
@@ -182,7 +182,7 @@ def build(name: str, settings: dict[str, Any], members: int = 2) -> Learner:
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_is_the_reference_programs(case: str) -> None:
-    """Two stacked members, each compared with its own reference over hundreds of updates."""
+    """Two stacked members, each compared with its own reference over 150 updates."""
     name, ours, theirs = CASES[case]
     compare(name, build(name, ours), theirs, UPDATES)
 

@@ -30,6 +30,7 @@ from td7.runs.parity import Parity, ParityWriter, rebuild
 from td7.runs.snapshots import Snapshots
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 Damage = Callable[[Path], object]
 
 

@@ -25,18 +25,19 @@ from td7.reports import paper
 from td7.studies.rows import STUDIES, Row, variant
 from td7.studies.rows.design import PERCENT_LOSS_LABELS
 from td7.types import Float32, RowLayout, Task, TaskSpec
+from traced_steps import Step, steps_of_the_package
 
 assert toys  # registers the tasks
 TASK = TaskSpec(Task("none"), (5,), (2,), (-1.0,) * 2, (1.0,) * 2, None)
 LAYOUT = RowLayout(5, 2)
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 20}
+TINY = {"hidden_dim": 8, "embedding_dim": 6, "batch_size": 16, "target_every": 10}
 TINY_ENTROPY = {
     "actor_hidden_dim": 8,
     "critic_hidden_dim": 8,
     "batch_size": 16,
     "embedding_dim": 6,
-    "target_every": 20,
+    "target_every": 10,
 }
 TINY_OF: dict[str, dict[str, int]] = {
     "td7": TINY,
@@ -248,7 +249,7 @@ MOVES: dict[str, Callable[[Mapping[str, Any]], set[str]]] = {
 def test_a_row_moves_what_it_trains_and_nothing_else(name: str) -> None:
     engine = build(name)
     before = state(engine)
-    run(engine, max(65, engine.learner.target_every + 50))  # past every copy, and those of copies
+    run(engine, max(35, engine.learner.target_every + 25))  # past every copy, and those of copies
     after = state(engine)
     networks = {n.removesuffix(".parameters") for n in before if n.endswith(".parameters")}
     moved = {
@@ -278,10 +279,10 @@ def test_a_row_says_which_updates_change_what_acts(name: str) -> None:
 def test_a_row_stacks(name: str) -> None:
     """Two stacked members equal each alone, beyond the second target copy."""
     together = build(name)
-    run(together, 50)
+    run(together, 25)
     for m in (0, 1):
         alone = build(name, seeds=[m])
-        run(alone, 50)
+        run(alone, 25)
         expected = state(alone)
         for tensor_name, tensor in state(together).items():
             close = torch.allclose(tensor[m], expected[tensor_name][0], rtol=1e-7, atol=1e-10)
@@ -292,7 +293,7 @@ def test_a_row_stacks(name: str) -> None:
 def test_a_row_resumes_from_its_state(name: str) -> None:
     """`state()` is complete: another learner filled with it makes the same updates."""
     engine, other = build(name), build(name, learning_rate=3e-4)
-    run(engine, 30)
+    run(engine, 25)  # past two target copies: the first one fills some targets with what they are
     for part, filled in ((engine.learner, other.learner), (engine, other)):
         for tensor_name, tensor in filled.state().items():
             tensor.copy_(part.state()[tensor_name])
@@ -305,14 +306,14 @@ def test_a_row_resumes_from_its_state(name: str) -> None:
             engine.replay.max_priority[m],
         )
     other.restore(engine.updates)
-    run(engine, 50)
-    run(other, 50)
+    run(engine, 35)
+    run(other, 35)
     expected = state(engine)
     assert [n for n, tensor in state(other).items() if not torch.equal(tensor, expected[n])] == []
 
 
-def check_compiled(name: str) -> None:
-    compiled, eager = build(name, mode="compiled"), build(name)
+def check_compiled(name: str, **changes: Any) -> None:
+    compiled, eager = build(name, mode="compiled", **changes), build(name, **changes)
     for engine in (compiled, eager):
         run(engine, 24)
     expected = state(eager)
@@ -320,27 +321,50 @@ def check_compiled(name: str) -> None:
         assert torch.allclose(tensor, expected[tensor_name], rtol=1e-7, atol=1e-10), tensor_name
 
 
-# Tracing takes ten seconds per row. Together these rows have every mechanism; slow tests cover all.
-TRACED = [
-    "design/BatchNorm",
-    "design/zs'a'",
-    "design/zs'_target",
-    "design/End-to-end, 1",
-    "ablation/No SALE",
-    "ablation-main/No LAP",
-    "ablation/TD3 with encoder",
-    "online/SAC",
-    "beyond/TQC + SALE",
-    "online/TD3+OFE",
-    *STUDIES["offline"].names(),
-]
+# Tracing takes seconds per update, and twice as long if some updates leave the actor as it is. So a
+# few rows are traced with mechanisms of others, and with an actor that every update trains; slow
+# tests compile every row as it is.
+TRACED: dict[str, dict[str, Any]] = {
+    "design/BatchNorm": {"learning_target": "next_zsa", "zsa_norm": "layer", "actor_every": 1},
+    "design/zs'_target": {"encoder_loss": "cosine", "actor_every": 1},
+    "design/End-to-end, 1": {
+        "learning_target": "next_zs_and_reward",
+        "replay": "uniform",
+        "actor_every": 1,
+    },
+    "design/No fixed embeddings": {"learning_target": "next_state", "actor_every": 1},
+    "ablation/No SALE": {},
+    "ablation/TD3 with encoder": {"replay": "lap", "value_clipping": True},
+    "online/TD3+OFE": {},
+    "online/SAC": {},
+    "beyond/TQC + SALE": {},
+    "offline/TD7": {"actor_every": 1},
+    "offline/CQL": {"hidden_layers": 2},
+    "offline/TD3+BC": {"actor_every": 1, "target_update": "copy"},
+    "offline/IQL": {},
+    "offline/X-QL": {},
+}
 
 
 @pytest.mark.parametrize("name", TRACED)
 @pytest.mark.usefixtures("traced")
 def test_a_row_is_traced_whole(name: str) -> None:
     """The compiler traces a whole update, and the traced update equals the eager one."""
-    check_compiled(name)
+    check_compiled(name, **TRACED[name])
+
+
+def test_what_is_traced_has_every_mechanism() -> None:
+    """Every line, branch and operation of the updates of all rows."""
+
+    def mechanisms(name: str, **changes: Any) -> set[Step]:
+        engine = build(name, **changes)
+        with steps_of_the_package() as steps:
+            run(engine, 3)
+        return steps
+
+    traced = set[Step]().union(*(mechanisms(name, **TRACED[name]) for name in TRACED))
+    for name in DISTINCT:
+        assert mechanisms(name) <= traced, name
 
 
 @pytest.mark.slow

@@ -283,6 +283,7 @@ def test_a_changed_table_does_not_get_the_checksum_of_a_good_one(
     assert main(["resume", str(run_copy), "--quiet"]) == 0
 
 
+@pytest.mark.usefixtures("loaded_children")
 def test_a_table_of_one_of_several_processes_counts_as_well(
     tmp_path: Path, failing_command: FailingCommand
 ) -> None:

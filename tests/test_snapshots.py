@@ -21,7 +21,7 @@ from folders import SMALL, contents, differences, newest
 from snapshot_store import SEEDS, Store, cut, empty, flip
 from td7.errors import InputError, RunError
 from td7.files import write
-from td7.runs.manifest import Manifest
+from td7.runs.manifest import Manifest, UnreadableError
 from td7.runs.record import FINISHED
 from td7.runs.snapshots import KEPT, ROWS, Snapshots
 from td7.types import Float32
@@ -309,6 +309,33 @@ def test_what_an_interrupted_save_left_is_cleaned_up(store: Store) -> None:
     assert other.save(3.0).name == "000003"
     assert not any(path.exists() for path in (aside, older, orphan, half))
     assert other.again().value() == 3.0
+
+
+@pytest.mark.parametrize("from_then_on", [False, True])
+def test_a_disk_that_does_not_read_takes_no_snapshot(
+    from_then_on: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save that is verified loses neither itself nor the one before, whatever fails after it."""
+    before = store.save(2.0)
+    real, failed = Manifest.read, []
+
+    def read(folder: Path) -> Manifest:
+        is_after_verification = folder.name != newest or failed
+        if is_after_verification and (from_then_on or not failed):
+            failed.append(folder)
+            raise UnreadableError("manifest.json cannot be read: Input/output error")
+        return real(folder)
+
+    newest = f"{int(before.name) + 1:06d}"
+    monkeypatch.setattr(Manifest, "read", read)
+    after = store.save(3.0)
+    monkeypatch.undo()
+    assert failed
+    assert after.is_dir()
+    assert before.is_dir()
+    assert store.again().value() == 3.0
+    store.save(4.0)
+    assert not before.exists()
 
 
 def test_a_snapshot_that_does_not_read_back_is_no_reason_to_prune(

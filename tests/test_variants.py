@@ -16,7 +16,7 @@ from td7.studies.rows import variant
 from test_rows import CPU, DISTINCT, TASK, TINY, settings_of
 from variants_reference import PlainAgent
 
-UPDATES = 65  # three target copies
+UPDATES = 35  # three target copies
 SEEDS = (0, 1)
 
 

@@ -44,6 +44,7 @@ from td7.types import RowLayout, Task
 from test_fields_matter import BASE, MATTERS
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 POINT = "toys:Point-v0"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {  # one loop has checkpoints, the other has none
     "td7": {**SMALL, "early_assessment_episodes": 1},

@@ -24,6 +24,7 @@ from td7.types import Task, Wrapper
 from toy_wrappers import Outer, Scaled
 
 assert toys  # registers the tasks
+pytestmark = pytest.mark.usefixtures("loaded_children")
 POINT = "toys:Point-v0"
 SCALED = 'toy_wrappers:Scaled:{"scale": 4.0}'
 

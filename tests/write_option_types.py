@@ -9,6 +9,7 @@ from td7.algorithms import ALGORITHMS
 from td7.cli.parser import with_default
 from td7.option_values import to_word
 from td7.options import StudyOptions, TrainOptions, in_python, kind_of_values
+from td7.tuning.options import TuneOptions
 
 FILE = Path(__file__).parents[1] / "src" / "td7" / "option_types.py"
 HEAD = '''\
@@ -21,7 +22,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from td7.rollouts.callables import MakeTask
-from td7.types import AnyPath, Settings, Varied, Wrapper
+from td7.types import AnyPath, Settings, Space, Varied, Wrapper
 '''
 
 # What Python callers may give besides a value of the field's own type, by the kind of its values.
@@ -32,10 +33,11 @@ ACCEPTED = {
     "seeds": "int | str | Iterable[int]",
     "set": "Settings",
     "vary": "Varied",
+    "search": "Space",
     "rows": "str | Iterable[str]",
     "tasks": "str | Iterable[str]",
     **dict.fromkeys(("dataset", "datasets", "out", "start_from"), "AnyPath"),
-    **dict.fromkeys(("workers", "processes", "threads"), "int | str"),
+    **dict.fromkeys(("workers", "processes", "threads", "wave"), "int | str"),
     "gpus": "float | str",
 }
 NAMES: dict[object, str] = {
@@ -52,6 +54,7 @@ def text() -> str:
             _class("Hyperparameters", "TypedDict", "The union over all algorithms.", _settings()),
             _class("TrainKeywords", "Hyperparameters", "Of `td7.train`.", _options(TrainOptions)),
             _class("StudyKeywords", "Hyperparameters", "Of `td7.study`.", _options(StudyOptions)),
+            _class("TuneKeywords", "Hyperparameters", "Of `td7.tune`.", _options(TuneOptions)),
         ]
     )
 

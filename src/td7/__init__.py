@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from td7.runs.export import export
     from td7.runs.policies import Policy
     from td7.studies.run import study
+    from td7.tuning.result import Search
+    from td7.tuning.run import tune
 
 __version__ = "0.2.0"
 
@@ -25,6 +27,7 @@ __all__ = [
     "Policy",
     "Run",
     "RunError",
+    "Search",
     "Stopped",
     "compare",
     "evaluate",
@@ -34,6 +37,7 @@ __all__ = [
     "resume",
     "study",
     "train",
+    "tune",
 ]
 
 _MODULES = {
@@ -42,6 +46,8 @@ _MODULES = {
     "compare": "reports.compare",
     "export": "runs.export",
     "study": "studies.run",
+    "Search": "tuning.result",
+    "tune": "tuning.run",
 }
 
 

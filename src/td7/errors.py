@@ -83,6 +83,7 @@ EXTRAS = {
     "onnx": ("onnx",),
     "ray": ("ray",),
     "tensorboard": ("tensorboard",),
+    "tune": ("optuna",),
     "video": ("'imageio[ffmpeg]'",),
     "wandb": ("wandb",),
 }

@@ -252,7 +252,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise InputError(f"{path} is damaged: {one_line(error)}") from None
     except RecursionError:

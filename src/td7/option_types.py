@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from td7.rollouts.callables import MakeTask
-from td7.types import AnyPath, Settings, Varied, Wrapper
+from td7.types import AnyPath, Settings, Space, Varied, Wrapper
 
 
 class Hyperparameters(TypedDict, total=False):
@@ -308,3 +308,82 @@ class StudyKeywords(Hyperparameters, total=False):
     gpus: float | str
     """GPUs of the cluster per run; 0.5 lets two runs share one (auto: 1 with `device` cuda,
     otherwise 0; default: auto)"""
+
+
+class TuneKeywords(Hyperparameters, total=False):
+    """Of `td7.tune`."""
+
+    env: str | MakeTask
+    """Gymnasium id of the task; see `td7 list tasks` (default with `dataset`: the dataset's)"""
+    env_kwargs: Settings
+    """keyword arguments of the task, e.g. max_episode_steps=200; values are read as JSON where
+    possible, otherwise as text"""
+    wrapper: str | type | Wrapper | Iterable[str | type | Wrapper]
+    """gymnasium.Wrapper around the task, as MODULE:CLASS or, with keyword arguments,
+    MODULE:CLASS:JSON; the first is the innermost"""
+    dataset: AnyPath
+    """dataset to learn from, instead of collecting data: a D4RL file, a Minari id or folder"""
+    steps: int
+    """environment steps of the best trials; with `dataset`, updates (default: 100_000)"""
+    seeds: int | str | Iterable[int]
+    """seeds of every trial (default: 0-2)"""
+    trials: int
+    """sets of hyperparameters to try (default: 64)"""
+    search: Space
+    """what to search, e.g. learning_rate=1e-4..1e-3:log or discount=0.97,0.99; replaces or adds to
+    the algorithm's usual ranges, see `td7 tune ALGORITHM --help`"""
+    search_only: bool
+    """search nothing but what `search` names"""
+    set: Settings
+    """hyperparameters that all trials have, e.g. batch_size=128; not searched"""
+    sampler: str
+    """how trials are chosen, by Optuna (tpe, random, qmc, gp; default: tpe)"""
+    sampler_seed: int
+    """seed of that choice"""
+    pruner: str
+    """which trials end early: halving, all but the best at each rung; median, those below the
+    median of finished ones (halving, median, none; default: halving)"""
+    reduction: int
+    """steps between rungs grow, and trials shrink, by this factor (default: 3)"""
+    wave: int | str
+    """trials that train side by side in one run (auto: as many as fill the device; default:
+    auto)"""
+    normalise_observations: bool
+    """normalise observations by their running mean and standard deviation (the paper does not)"""
+    evaluate_every: int
+    """steps (or updates) between evaluations (default: 5_000)"""
+    evaluation_episodes: int
+    """episodes per evaluation (default: 10)"""
+    metrics_every: int
+    """updates between rows of metrics.csv (default: 1_000)"""
+    out: AnyPath
+    """folder of the search (default: tune/ALGORITHM-TASK)"""
+    snapshot_every: float
+    """minutes between snapshots for resuming; 0 saves only when the run stops or ends (default:
+    5.0)"""
+    quiet: bool
+    """print only warnings and the result"""
+    device: str
+    """auto, cpu or cuda (auto: cuda if available, otherwise cpu; default: auto)"""
+    replay_device: str
+    """where transitions are stored: auto (on the learner's device), or cpu to save GPU memory
+    (default: auto)"""
+    workers: int | str
+    """processes that play episodes; 0 plays them in the learner's process, between updates (auto: 0
+    on a cpu; on cuda one per seed and five for evaluation, as cores allow; default: auto)"""
+    step_timeout: float
+    """seconds that one environment step may take in a worker, which is then replaced, once per
+    episode; after that, the run is saved and ends (0: no limit; no effect with `workers` 0;
+    default: 600.0)"""
+    processes: int | str
+    """on a cpu, learner processes that share the seeds; affects the last digits of results (auto:
+    from 50_000 updates on one per seed, at most five per core; otherwise 1; default: auto)"""
+    threads: int | str
+    """on a cpu, PyTorch threads per process; affects the last digits of results (auto: 1 for small
+    networks, otherwise all cores; default: auto)"""
+    precision: str
+    """precision of the learner: auto, float32 or float64 (auto: float32, on cuda with TF32 matrix
+    products, which float32 avoids; default: auto)"""
+    engine: str
+    """how updates run: auto, eager, compiled or graph (auto: graph on cuda; on a cpu compiled from
+    20_000 updates on, as compiling takes about a minute, otherwise eager; default: auto)"""

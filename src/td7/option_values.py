@@ -16,8 +16,8 @@ from td7.types import Wrapper
 MOST_SEEDS = 1_000  # more are probably a typing error
 LARGEST_SEED = 2**63 - 1
 MOST_DEPTH = 50  # levels of lists and objects in an argument of a task
-SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS, START_FROM, VARY = map(
-    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows", "start_from", "vary")
+SEEDS, ENV, ENV_KWARGS, WRAPPER, ROWS, START_FROM, VARY, SEARCH = map(
+    Option, ("seeds", "env", "env_kwargs", "wrapper", "rows", "start_from", "vary", "search")
 )
 
 
@@ -170,6 +170,20 @@ def _read_varied(value: Any) -> dict[str, tuple[Any, ...]]:
     return varied
 
 
+def _read_search(value: Any) -> dict[str, str]:
+    """Return {name: text of a range or of choices} from words, or from a mapping."""
+    if not isinstance(value, Mapping):
+        return parse_settings(value, SEARCH, "name=LOW..HIGH or name=A,B")
+    return {
+        name: given if isinstance(given, str) else to_word([_plain(one) for one in given])
+        for name, given in value.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _read_tasks(value: Any) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else as_words(ENV, value)
     tasks = tuple(word for word in words if word)
@@ -194,6 +208,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "seeds": parse_seeds,
     "set": _read_settings,
     "vary": _read_varied,
+    "search": _read_search,
     "rows": lambda value: tuple(dict.fromkeys(as_words(ROWS, value))),
     "tasks": _read_tasks,
     "start_from": _read_run,
@@ -205,6 +220,7 @@ IS_FURTHER_VALUE: dict[str, Callable[[str], bool]] = {
     "seeds": lambda word: re.fullmatch(r"[\d,\s-]+", word) is not None,
     "set": lambda word: "=" in word,
     "vary": lambda word: "=" in word,
+    "search": lambda word: "=" in word,
     "tasks": lambda word: re.fullmatch(r".+(-v\d+|\.hdf5),?", word) is not None,
 }
 COMMA_SEPARATED = ("seeds", "tasks")  # further values are joined to one word
@@ -241,6 +257,7 @@ WRITERS: dict[str, Callable[[Any], list[str]]] = {
     "seeds": lambda seeds: [",".join(map(str, seeds))],
     "set": lambda settings: [f"{name}={to_word(value)}" for name, value in settings.items()],
     "vary": lambda varied: [f"{name}={to_word(values)}" for name, values in varied.items()],
+    "search": lambda space: [f"{name}={to_word(values)}" for name, values in space.items()],
     "rows": list,
     "tasks": lambda tasks: [",".join(tasks)],
 }

@@ -179,7 +179,7 @@ class TrainOptions:
     )
 
     def __post_init__(self) -> None:
-        _read_fields(self)
+        read_fields(self)
         check_fields(self, Option)
 
     @property
@@ -196,7 +196,7 @@ RUN_OPTIONS = (
 )
 
 
-def _as_in_train(name: str, **changes: Any) -> Any:
+def as_in_train(name: str, **changes: Any) -> Any:
     """Declare a field of TrainOptions again, with another default or other metadata."""
     declared = TrainOptions.__dataclass_fields__[name]
     default = changes.pop("default", declared.default)
@@ -219,33 +219,33 @@ class StudyOptions:
         group="What",
         values="tasks",
     )
-    env_kwargs: Any = _as_in_train("env_kwargs")
-    wrapper: Any = _as_in_train("wrapper")
-    seeds: Any = _as_in_train("seeds", default="0-9", doc="seeds of each row on each task")
-    steps: int = _as_in_train(
+    env_kwargs: Any = as_in_train("env_kwargs")
+    wrapper: Any = as_in_train("wrapper")
+    seeds: Any = as_in_train("seeds", default="0-9", doc="seeds of each row on each task")
+    steps: int = as_in_train(
         "steps",
         default=0,
         doc="environment steps (offline: updates) per seed; 0 runs as many as the paper",
         at_least=0,
     )
-    set: Any = _as_in_train(
+    set: Any = as_in_train(
         "set", doc="hyperparameters, for each row whose algorithm has a hyperparameter by that name"
     )
     datasets: str = setting(
         "datasets", "folder of the D4RL files that the offline study reads", group="What"
     )
-    evaluate_every: int = _as_in_train("evaluate_every")
-    evaluation_episodes: int = _as_in_train("evaluation_episodes")
-    metrics_every: int = _as_in_train("metrics_every")
-    keep_policies: int = _as_in_train("keep_policies")
-    snapshot_every: float = _as_in_train("snapshot_every")
-    wandb: str = _as_in_train("wandb")
-    mlflow: str = _as_in_train("mlflow")
+    evaluate_every: int = as_in_train("evaluate_every")
+    evaluation_episodes: int = as_in_train("evaluation_episodes")
+    metrics_every: int = as_in_train("metrics_every")
+    keep_policies: int = as_in_train("keep_policies")
+    snapshot_every: float = as_in_train("snapshot_every")
+    wandb: str = as_in_train("wandb")
+    mlflow: str = as_in_train("mlflow")
     out: str = setting("", "folder of the study's runs (default: studies/NAME)", group="Output")
     quiet: bool = setting(False, "print only the outcome", group="Output")
-    device: str = _as_in_train("device")
-    engine: str = _as_in_train("engine")
-    workers: str = _as_in_train("workers")
+    device: str = as_in_train("device")
+    engine: str = as_in_train("engine")
+    workers: str = as_in_train("workers")
     at_once: int = setting(1, "runs at the same time on this machine", group="Hardware", at_least=1)
     seeds_each: int = setting(
         0,
@@ -271,7 +271,7 @@ class StudyOptions:
     )
 
     def __post_init__(self) -> None:
-        _read_fields(self)
+        read_fields(self)
         check_fields(self, Option)
         check_device(self.device)
         if one_of("backend", self.backend, BACKENDS) == "ray":
@@ -335,7 +335,7 @@ def with_hyperparameters(
     return {**options, "set": {**settings, **direct}}
 
 
-def _read_fields(options: Any) -> None:
+def read_fields(options: Any) -> None:
     for f in fields(options):
         if (kind := kind_of_values(f)) in READERS:
             value = READERS[kind](getattr(options, f.name))

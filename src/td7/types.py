@@ -17,6 +17,7 @@ Float64 = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 AnyPath = str | os.PathLike[str]  # what a user may pass; a `td7.Run` is one
 Settings = Mapping[str, Any] | Iterable[str]  # likewise: a value per name, or words name=value
+Space = Mapping[str, str | Iterable[Any]] | Iterable[str]  # likewise: ranges and choices
 Varied = Mapping[str, Iterable[Any]] | Iterable[str]  # likewise: values per name, or name=a,b
 
 

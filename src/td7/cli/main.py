@@ -26,6 +26,7 @@ from td7.cli import (
     resume,
     study,
     train,
+    tune,
 )
 from td7.cli import list as listing
 from td7.cli.console import failed, flushed, prepare_outputs
@@ -53,13 +54,14 @@ COMMANDS: Mapping[str, Command] = {
     "export": export,
     "list": listing,
     "study": study,
+    "tune": tune,
     "report": report,
     "compare": compare,
     "dataset": dataset,
     "bench": bench,
     "completion": completion,
 }
-LOADS_PYTORCH = ("train", "resume", "bench")
+LOADS_PYTORCH = ("train", "resume", "tune", "bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

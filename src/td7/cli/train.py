@@ -30,13 +30,13 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     add_from_options(parser, TrainOptions, names)
     add_import(parser, "its id names none")
     is_of_variant = any(word.startswith("--variant") for word in words)
-    parser.explanation = lambda: _explanation(_selected(parser, words))
+    parser.explanation = lambda: _explanation(selected_algorithm(parser, words))
     parser.hyperparameters = lambda: hyperparameter_names(
-        () if is_of_variant else (_selected(parser, words),)
+        () if is_of_variant else (selected_algorithm(parser, words),)
     )
 
 
-def _selected(parser: Parser, words: Sequence[str]) -> str:
+def selected_algorithm(parser: Parser, words: Sequence[str]) -> str:
     """Return the algorithm that the words name, also where they ask for help."""
     from td7.algorithms import algorithm
 

@@ -24,8 +24,8 @@ from td7.files import (
     writing_to,
 )
 from td7.runs.members import Members
-from td7.runs.record import BEFORE_CONFIG, FINISHED, RunRecord, finish
-from td7.runs.trust import is_signed, sign
+from td7.runs.record import BEFORE_CONFIG, FINISHED, finish
+from td7.runs.trust import sign
 from td7.types import Probe
 
 # After the first column, which holds the id of the member: its seed, or its number.
@@ -290,13 +290,15 @@ def check_new(path: Path) -> None:
         raise InputError(f"{path} is not empty; give --out a new folder")
 
 
-def record_probe(path: Path, probe: Probe) -> None:
-    """Add the probe of a new run's task to config.json, which any evaluation may be first to do."""
-    with suppress(InputError):  # someone has removed the file, which harms no training
-        data = RunRecord.read(path).data
-        if data["fingerprint"]["probe"] is None:
-            data["fingerprint"]["probe"] = asdict(probe)
-            write_config(path, data, signed=is_signed(path))
+def record_probe(path: Path, record: dict[str, Any], probe: Probe) -> None:
+    """Add the probe of a new run's task to config.json, which any evaluation may be first to do.
+
+    `record` is what this process has written there, so nothing is read back.
+    """
+    fingerprint = record["fingerprint"]
+    if fingerprint["probe"] is None and (path / "config.json").exists():
+        record["fingerprint"] = {**fingerprint, "probe": asdict(probe)}
+        write_config(path, record)
 
 
 def write_config(path: Path, record: Mapping[str, Any], *, signed: bool = True) -> None:

@@ -19,6 +19,10 @@ class SnapshotError(Exception):
     """What is wrong with one snapshot, on one line; the one before it may be good."""
 
 
+class UnreadableError(SnapshotError):
+    """The disk does not return a file, which may be good."""
+
+
 class Shard(NamedTuple):
     """A file of a seed's replay rows, from one absolute number to another."""
 
@@ -103,7 +107,8 @@ def read_object(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise SnapshotError(f"{path.name} is missing") from None
     except InputError as error:
-        raise SnapshotError(str(error).replace(str(path), path.name)) from None
+        kind = UnreadableError if isinstance(error.__cause__, OSError) else SnapshotError
+        raise kind(str(error).replace(str(path), path.name)) from None
     return data
 
 

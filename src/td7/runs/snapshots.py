@@ -34,6 +34,7 @@ from td7.runs.manifest import (
     Manifest,
     Shard,
     SnapshotError,
+    UnreadableError,
     read_format,
     read_object,
 )
@@ -155,7 +156,7 @@ class Snapshots:
         if fault := self._written_fault(final, writer.written):
             raise RunError(f"the snapshot just written to {final} cannot be read back: {fault}")
         self._replay = writer.files
-        self._prune()
+        self._prune(number)
         return final
 
     def exist(self) -> bool:
@@ -256,14 +257,21 @@ class Snapshots:
         faults = (digest.mismatch(file) for file, digest in {**own, **new}.items())
         return next((fault for fault in faults if fault), "")
 
-    def _prune(self) -> None:
-        """Delete all but the newest snapshots, and the shards that none of them needs."""
+    def _prune(self, newest: int) -> None:
+        """Delete all but the newest snapshots, and the shards that none of them needs.
+
+        Nothing is deleted while the disk does not return what the older ones need.
+        """
         keep = sorted(self._numbers())[-KEPT:]
-        needed: set[Path] = set()
+        needed = {self.folder / name for name in self._replay.digests}
         for number in keep:
+            if number == newest:  # it has just been verified
+                continue
             try:
                 manifest = Manifest.read(self._path(number))
-            except SnapshotError:  # the older one: the newest has just been verified
+            except UnreadableError:
+                return
+            except SnapshotError:
                 self._set_aside(number)
             else:
                 needed.update(self.folder / name for name in manifest.replay)

@@ -204,7 +204,11 @@ class TableProgress(ABC):
         busy = compiling(now, self._drawn)
         if busy is None:
             self._pace.note(now)
-        self._replace(_draw(now, _speed(now, self._pace) if busy is None else (busy,)))
+        self._replace(self._drawing(now, _speed(now, self._pace) if busy is None else (busy,)))
+
+    def _drawing(self, status: Status, speed: Sequence[str]) -> Group:
+        """What to show of a status: the bar and a row per member."""
+        return Group(bar(status, speed), member_table(status))
 
     @abstractmethod
     def _replace(self, table: Group) -> None:
@@ -241,7 +245,8 @@ class LiveProgress(TableProgress):
             self._live.stop()
 
 
-def _draw(status: Status, speed: Sequence[str]) -> Group:
+def member_table(status: Status) -> Table:
+    """A row per member."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     varies = any(m.values for m in status.members)
     table.add_column("member" if varies else "seed", justify="right")
@@ -259,6 +264,11 @@ def _draw(status: Status, speed: Sequence[str]) -> Group:
             *([m.values] if varies else []),
             Text(m.activity, style="dim"),
         )
+    return table
+
+
+def bar(status: Status, speed: Sequence[str]) -> Table:
+    """How far the run is, and how fast."""
     line = Table.grid(padding=(0, 1))
     line.add_row(
         Text(status.title, style="bold"),
@@ -266,7 +276,7 @@ def _draw(status: Status, speed: Sequence[str]) -> Group:
         f"{status.fraction:4.0%}",
         *(Text(text, style="dim" if i else "") for i, text in enumerate(speed)),
     )
-    return Group(line, table)
+    return line
 
 
 class NotebookOutput:
@@ -334,11 +344,14 @@ class LineProgress:
             return
         self._drawn = time
         speed = "  ".join(_speed(now, self._pace)) if busy is None else busy
-        seeds = "  ".join(
-            f"[{m.id}] {m.steps:,} {now.step_unit}, evaluation {_number(m.evaluation)}"
-            for m in now.members
+        self.say(f"{now.fraction:4.0%}  {speed}  {self._details(now)}")
+
+    def _details(self, status: Status) -> str:
+        """What to say of the members."""
+        return "  ".join(
+            f"[{m.id}] {m.steps:,} {status.step_unit}, evaluation {_number(m.evaluation)}"
+            for m in status.members
         )
-        self.say(f"{now.fraction:4.0%}  {speed}  {seeds}")
 
     def keep_showing(self, status: Callable[[], Status]) -> AbstractContextManager[object]:
         return ticking(lambda: self.show(status))

@@ -115,7 +115,7 @@ def start(
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec, fingerprint = _examine(config)
     config = replace(config, task=spec.task)
-    if stack is not None and config.processes == 1:
+    if stack is not None and config.processes == 1 and config.engine != "eager":
         config = replace(config, padding=stack.padding)
     if options.processes == "auto":
         config = _fit_to_memory(config, spec, options)
@@ -143,7 +143,7 @@ def start(
             snapshot_every=options.snapshot_every,
             step_timeout=options.step_timeout,
             loggers=loggers,
-            on_probe=partial(record_probe, path),
+            on_probe=partial(record_probe, path, record),
             listener=listener,
             lock=lock,
             given=given,
@@ -152,16 +152,26 @@ def start(
     return path
 
 
-def continue_run(path: Path, changes: ResumeOptions, listener: Listener | None = None) -> Path:
+def continue_run(
+    path: Path,
+    changes: ResumeOptions,
+    listener: Listener | None = None,
+    progress: Progress | None = None,
+) -> Path:
     """Continue a run from its last snapshot; refuse what does not fit it before any change."""
     _check_listener(listener)
     record = RunRecord.read(path)
     check_not_exported(record)
     with folders_named(record.fingerprint):
-        return _continue(record, changes, listener)
+        return _continue(record, changes, listener, progress)
 
 
-def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | None) -> Path:
+def _continue(
+    record: RunRecord,
+    changes: ResumeOptions,
+    listener: Listener | None,
+    progress: Progress | None,
+) -> Path:
     path, folder = record.folder, record.folder.absolute()  # a task may change the working folder
     is_vouched = check_names(record, record.task, algorithm=record.algorithm, trust=changes.trust)
     config = recorded_config(record)
@@ -204,7 +214,7 @@ def _continue(record: RunRecord, changes: ResumeOptions, listener: Listener | No
     if config.start_from is not None and lacks_snapshot(path, config.processes):
         learner = check_learner(config, spec)
         begin = read_again(record, config, spec, learner, say, is_vouched=is_vouched)
-    progress = make_progress(quiet=options.quiet)
+    progress = progress or make_progress(quiet=options.quiet)
     setup = RunSetup(
         config=config,
         spec=spec,
