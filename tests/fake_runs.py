@@ -107,3 +107,35 @@ def write_run(
         learn = f"learn,{learned[0]},{learned[1]}\n" if learned else ""
         (folder / "timings.csv").write_text(f"phase,seconds,times\n{learn}total,{seconds},1\n")
     return folder
+
+
+def write_varied_run(
+    folder: Path,
+    means: Mapping[Any, float],
+    names: Sequence[str],
+    *,
+    evaluations: int = 3,
+    also: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Path:
+    """A run whose hyperparameters vary: `means` has the values of each configuration, and a mean.
+
+    A configuration has the seeds 0 and 1, of the returns of `pair`.
+    """
+    returns = [own for mean in means.values() for own in pair(mean, evaluations).values()]
+    columns = [tuple(values[i] for values in means for _ in range(2)) for i, _ in enumerate(names)]
+    members = {
+        "seeds": [0, 1] * len(means),
+        "numbers": list(range(len(returns))),
+        "varied": dict(zip(names, columns, strict=True)),
+        "hyperparameters": dict.fromkeys(names, 1.0),
+    }
+    path = write_run(folder, dict(enumerate(returns)), also={**members, **(also or {})}, **options)
+    file = path / "evaluations.csv"
+    header, *rows = file.read_text().splitlines()
+    lines = [",".join([header.replace("seed", "member"), "seed", *names])]
+    for row in rows:
+        number = int(row.partition(",")[0])
+        lines.append(",".join([row, f"{number % 2}", *(repr(own[number]) for own in columns)]))
+    file.write_text("\n".join(lines) + "\n")
+    return path

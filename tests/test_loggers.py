@@ -22,6 +22,7 @@ from td7.runs.loggers.scalars import Point, Scalars
 from td7.runs.loggers.selection import Loggers, absolute_uri
 from td7.runs.loggers.services import LoggedRun, Outcome, ServiceLogger
 from td7.runs.loggers.wandb import WandbRuns
+from td7.runs.members import Members
 from td7.runs.record import RunRecord
 from td7.studies.run import make_plan
 from test_listeners import GIVEN, scalars
@@ -187,7 +188,7 @@ def test_a_run_of_mlflow_is_continued(logged: td7.Run, mlflow_runs: dict[int, An
 def test_points_after_the_snapshot_are_logged_once(logged: td7.Run, offline: Path) -> None:
     """By hand: a process died at step 60, the next one resumes from step 20."""
     data = {**logged.config, "logging_id": "crashed"}
-    run = LoggedRun(SimpleNamespace(folder=Path("crashed"), data=data, seeds=(3,), **NAMES))  # type: ignore[arg-type]
+    run = logged_run(folder=Path("crashed"), data=data)
     points = [Point(3, step, {"eval/mean_reward": float(step)}, step) for step in (20, 40, 60, 80)]
     for some in (points[:3], points[1:]):
         service = MlflowRuns(f"file:{offline}/mlruns", run)
@@ -207,6 +208,7 @@ def test_points_after_the_snapshot_are_logged_once(logged: td7.Run, offline: Pat
 
 
 NAMES: dict[str, Any] = {
+    "members": Members((3,)),
     "algorithm": "td7",
     "variant": "",
     "dataset": None,
@@ -221,7 +223,7 @@ def experiments(client: Any) -> list[str]:
 
 def logged_run(**changes: Any) -> LoggedRun:
     data = {"logging_id": "abc", "commit": None}
-    fields = {"folder": Path("runs/cheetah"), "data": data, "seeds": (3,), **NAMES, **changes}
+    fields = {"folder": Path("runs/cheetah"), "data": data, **NAMES, **changes}
     return LoggedRun(SimpleNamespace(**fields))  # type: ignore[arg-type]
 
 
@@ -243,7 +245,7 @@ def test_a_point_has_the_number_of_its_seeds_last_row() -> None:
     points = Scalars({1: 0, 2: 0}).points
     columns = ("seed", "step", "episode", "return", "length")
     rows = [(seed, 0, i, "1.0", 20) for seed in (1, 2) for i in range(3)]
-    assert [(p.seed, p.rows) for p in points("evaluations", columns, rows)] == [(1, 3), (2, 3)]
+    assert [(p.id, p.rows) for p in points("evaluations", columns, rows)] == [(1, 3), (2, 3)]
     assert [p.rows for p in points("episodes", columns, [(2, 20, 0, "1.0", 20)])] == [4]
 
 

@@ -323,11 +323,11 @@ def test_a_quiet_run_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture
 def test_a_run_without_its_end_is_unfinished(tmp_path: Path) -> None:
     """Even if it has its last evaluation: its minutes would count fewer steps."""
     run = train(tmp_path / "run", steps=50, evaluate_every=40)
-    whole = read_run(run.path)
+    (whole,) = read_run(run.path)
     assert whole.finished
     assert whole.seconds is not None
     (run.path / "finished.json").unlink()
-    stopped = read_run(run.path)
+    (stopped,) = read_run(run.path)
     assert not stopped.finished
     assert stopped.seconds is None
     assert "unfinished: at 40 of 50 steps" in stopped.notes

@@ -364,7 +364,7 @@ def test_workers_are_refused_on_resume(tmp_path: Path, divided: td7.Run) -> None
 
 def test_a_divided_run_has_the_replay_of_a_whole_one(divided: td7.Run, whole: td7.Run) -> None:
     ours, theirs = (
-        Recorder(RunRecord.read(run.path), 7, 60, 0, silent, silent).replay()
+        Recorder(RunRecord.read(run.path), Members((7,)), 60, 0, silent, silent).replay()
         for run in (divided, whole)
     )
     np.testing.assert_allclose(ours.rows, theirs.rows, rtol=1e-6)

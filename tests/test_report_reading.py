@@ -52,19 +52,19 @@ def test_agents_have_the_papers_names() -> None:
 )
 def test_the_origin_of_data(tmp_path: Path, source: str, place: str, data: str) -> None:
     env = "Walker2d-v4" if "walker2d" in source else "Hopper-v4"
-    result = read_run(write_run(tmp_path / "run", pair(1000), env=env, dataset=source))
+    (result,) = read_run(write_run(tmp_path / "run", pair(1000), env=env, dataset=source))
     assert (result.study, result.place, result.data) == ("offline", place, data)
 
 
 def test_self_collected_data_may_have_any_name(tmp_path: Path) -> None:
     source = "/data/hopper_medium-v2.hdf5"
     options: Any = {"env": "Hopper-v4", "dataset": source, "self_collected": True}
-    result = read_run(write_run(tmp_path / "run", pair(1000), **options))
+    (result,) = read_run(write_run(tmp_path / "run", pair(1000), **options))
     assert (result.place, result.data) == ("hopper_medium-v2", "self-collected")
 
 
 def test_a_users_algorithm_is_labelled_by_its_name(tmp_path: Path) -> None:
-    result = read_run(write_run(tmp_path / "run", pair(1000), algorithm="ddpg"))
+    (result,) = read_run(write_run(tmp_path / "run", pair(1000), algorithm="ddpg"))
     assert (result.study, result.label, result.notes) == ("online", "DDPG", ())
 
 
@@ -122,7 +122,7 @@ def test_times_that_are_none_are_noted(tmp_path: Path, phase: str, seconds: str)
     path = write_run(tmp_path / "run", pair(1000))
     other = "" if phase == "total" else "total,2,1\n"
     (path / "timings.csv").write_text(f"phase,seconds,times\n{phase},{seconds},1\n{other}")
-    result = read_run(path)
+    (result,) = read_run(path)
     assert result.seconds is None
     assert "timings.csv does not have the times of the run" in result.notes
 

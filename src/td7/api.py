@@ -18,7 +18,7 @@ from td7.errors import InputError, Option
 from td7.files import shown, working_folder_kept
 from td7.modules import stop_script_import
 from td7.option_types import TrainKeywords
-from td7.option_values import parse_env_kwargs, parse_seeds
+from td7.option_values import parse_env_kwargs
 from td7.options import MOST_EPISODES, TrainOptions, document_options
 from td7.rollouts.callables import MakeTask, register_again
 from td7.rollouts.environment import Environment
@@ -62,14 +62,20 @@ class Run:
     def evaluations(self) -> pd.DataFrame:
         """The table evaluations.csv: seed, step, episode, return and length.
 
-        It has one row per evaluation episode. Runs on a dataset also have its D4RL score.
+        It has one row per evaluation episode. Runs on a dataset also have its D4RL score. If
+        hyperparameters vary, this and the other tables have the member instead of the seed, and at
+        the end the seed and the hyperparameters.
         """
         return self._read("evaluations.csv")
 
     def final(self) -> "pd.Series[float]":
-        """Each seed's mean return in its last evaluation, for `td7.statistics`."""
-        last = self.evaluations.set_index(["seed", "step"])["return"].groupby(level=[0, 1]).mean()
-        return last.groupby(level="seed").last().rename("return")
+        """Each seed's mean return in its last evaluation, for `td7.statistics`.
+
+        If hyperparameters vary, it has each member's.
+        """
+        kind = self._record.members.kind
+        last = self.evaluations.set_index([kind, "step"])["return"].groupby(level=[0, 1]).mean()
+        return last.groupby(level=kind).last().rename("return")
 
     @property
     def episodes(self) -> pd.DataFrame:
@@ -89,7 +95,9 @@ class Run:
 
         There is a row per seed, then "mean" and "interval", 1.96 sd / sqrt(n) over the seeds. The
         last evaluation is the last one that every seed has, at step `attrs["step"]`. Runs on a
-        dataset also have its D4RL score, on tasks that have one.
+        dataset also have its D4RL score, on tasks that have one. If hyperparameters vary, there is
+        a row per member, then "mean" and "interval" for each configuration; the first columns are
+        the seed and what varies.
         """
         from td7.reports import single_run
 
@@ -98,6 +106,7 @@ class Run:
     def plot(self) -> "Figure":
         """The learning curve as a matplotlib figure: every seed, their mean and its interval.
 
+        If hyperparameters vary, it has the mean and interval of each of the best configurations.
         A notebook shows it as the last value of a cell; elsewhere `run.plot().savefig(file)`.
         """
         from td7.reports import single_run
@@ -105,9 +114,9 @@ class Run:
         figure: Figure = single_run.plot(self._record, self.evaluations)
         return figure
 
-    def policy(self, seed: int | None = None) -> policies.Policy:
+    def policy(self, seed: int | None = None, *, member: int | None = None) -> policies.Policy:
         """The trained policy of a seed; a run of one seed needs no `seed`. See `td7.load`."""
-        return load(self.path, seed)
+        return load(self.path, seed, member=member)
 
     def _read(self, name: str) -> pd.DataFrame:
         return read_table(self.path / name)
@@ -198,20 +207,22 @@ def _drawn(path: Path) -> Run:
     return Run(path)
 
 
-def load(path: AnyPath, seed: int | None = None) -> policies.Policy:
+def load(path: AnyPath, seed: int | None = None, *, member: int | None = None) -> policies.Policy:
     """Load the trained policy of a seed; a run of one seed needs no `seed`.
 
+    If hyperparameters vary, `member` is the number of the policy in the run's tables.
     `path` is a run folder, one of its kept policies RUN/policies/STEP, or a folder that
     `td7.export` wrote. The policy acts without PyTorch. Of a run with checkpoints, such as TD7's,
     it is the checkpoint.
     """
-    return policies.load(path, seed)
+    return policies.load(path, seed, member=member)
 
 
 def evaluate(
     path: AnyPath,
     *,
     seed: int | None = None,
+    member: int | None = None,
     env: MakeTask | None = None,
     episodes: int = 10,
     env_kwargs: Settings = (),
@@ -224,7 +235,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Play the policies of a run, or of one seed, and return a table of their episodes.
 
-    Its columns are seed, episode, return and length.
+    Its columns are seed, episode, return and length. If hyperparameters vary, it has the columns of
+    the run's tables instead; `member` chooses one policy by its number, `seed` all of this seed.
     Policies that learned from a dataset also get D4RL's score on tasks that have one. Episode i is
     the i-th of the run's last evaluation, or, for kept policies RUN/policies/STEP, of the one at
     that step. For robustness checks, `env_kwargs` replaces keyword arguments of the task, and
@@ -246,8 +258,9 @@ def evaluate(
     run_record = RunRecord.read(run)
     if env is not None:
         register_again(env, run, run_record.task)
-    seeds = run_record.seeds if seed is None else parse_seeds([seed])
-    loaded = {s: load(path, s) for s in seeds}
+    members = run_record.members
+    ids = members.matching(run, seed, member)
+    loaded = {id: load(path, member=id) if members.numbers else load(path, id) for id in ids}
     changes = parse_env_kwargs(env_kwargs)
     resets = Stream.FRESH_RESET if fresh_seeds else Stream.EVALUATION_RESET
     if say is not None:
@@ -255,33 +268,35 @@ def evaluate(
     for policy in loaded.values():
         check_task(run_record, policy.spec.task, trust=trust)
         policy.change_task(changes)
-    steps = dict.fromkeys(seeds, kept) if kept is not None else _last_evaluations(run)
+    steps = dict.fromkeys(ids, kept) if kept is not None else _last_evaluations(run_record)
     if say is not None:
         for change in changes_since_finish(run):
             say(f"{run}: {change}")
-    rows = []
+    first, rows = ids[0], []
     with folders_named(run_record.fingerprint):
         if video:
             with working_folder_kept():
-                first, film = seeds[0], Path(video)
-                step = steps.get(first, 0)
-                record(loaded[first], film, seed=first, step=step, cut=cut, resets=resets, say=say)
-        for s, policy in loaded.items():
+                film, of, step = Path(video), members.seed(first), steps.get(first, 0)
+                record(loaded[first], film, seed=of, step=step, cut=cut, resets=resets, say=say)
+        for id, policy in loaded.items():
             new = partial(make, policy.spec.task)
             with working_folder_kept(), closing(Evaluator(new)) as player:
                 policy.check_fits(player.environments[0].spec)
-                if s == seeds[0]:
+                if id == first:
                     _warn_of_changes(run_record, player.environments[0], changes, say)
+                of, step = members.seed(id), steps.get(id, 0)
                 results = player.play(
-                    policy.actor, seed=s, step=steps.get(s, 0), episodes=episodes, resets=resets
+                    policy.actor, seed=of, step=step, episodes=episodes, resets=resets
                 )
-                rows += [(s, i, e.episode_return, e.length) for i, e in enumerate(results)]
-    table = pd.DataFrame(rows, columns=["seed", "episode", "return", "length"])
+                rows += [(id, i, e.episode_return, e.length) for i, e in enumerate(results)]
+    table = pd.DataFrame(rows, columns=[members.kind, "episode", "return", "length"])
     table.attrs.update(env_kwargs=changes, fresh_seeds=fresh_seeds)
-    task_id = loaded[seeds[0]].spec.task.id
+    task_id = loaded[first].spec.task.id
     scores = score(task_id, table["return"]) if run_record.dataset else None
     if scores is not None:
         table["score"] = scores
+    for name, values in members.column_values().items():
+        table[name] = table["member"].map(values)
     return table
 
 
@@ -302,19 +317,18 @@ def _warn_of_changes(
         say(message) if say is not None else warnings.warn(message, stacklevel=3)
 
 
-def _last_evaluations(run: Path) -> dict[int, int]:
-    """The step of each seed's last evaluation, for seeds that have had one."""
-    evaluations = Run(run).evaluations
-    if not {"seed", "step"} <= set(evaluations.columns):
-        raise InputError(f"{run / 'evaluations.csv'} is damaged: no columns seed and step")
-    numbers = evaluations[["seed", "step"]]
+def _last_evaluations(run: RunRecord) -> dict[int, int]:
+    """The step of each member's last evaluation, for members that have had one."""
+    evaluations, kind = Run(run.folder).evaluations, run.members.kind
+    file = run.folder / "evaluations.csv"
+    if not {kind, "step"} <= set(evaluations.columns):
+        raise InputError(f"{file} is damaged: no columns {kind} and step")
+    numbers = evaluations[[kind, "step"]]
     if len(numbers) and not (
         all(map(is_integer_dtype, numbers.dtypes)) and numbers.min().min() >= 0
     ):
-        raise InputError(
-            f"{run / 'evaluations.csv'} is damaged: seed and step must be whole numbers, 0 or more"
-        )
-    last = evaluations.groupby("seed")["step"].max()
+        raise InputError(f"{file} is damaged: {kind} and step must be whole numbers, 0 or more")
+    last = evaluations.groupby(kind)["step"].max()
     return dict(zip(last.index.tolist(), last.tolist(), strict=True))
 
 

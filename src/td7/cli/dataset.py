@@ -66,6 +66,7 @@ def _add_record(record: Parser) -> None:
     )
     record.add_argument("--rows", metavar="N", required=True, help="number of transitions")
     record.add_argument("--seed", metavar="N", help="seed of the run (default: its first)")
+    record.add_argument("--member", metavar="N", help="member of a run whose hyperparameters vary")
     record.add_argument("--out", metavar="FILE", help="default: TASK-KIND.hdf5")
     record.add_argument(
         "--workers", metavar="N", default="0", help="processes that play episodes (default: 0)"
@@ -135,7 +136,8 @@ def _record(options: Namespace) -> int:
             options.kind,
             parse(Option("rows"), options.rows, int),
             out,
-            seed=None if options.seed is None else parse(Option("seed"), options.seed, int),
+            seed=options.seed,
+            member=options.member,
             workers=workers,
             report=report,
             say=say,

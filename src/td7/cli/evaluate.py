@@ -18,7 +18,14 @@ HELP = "play trained policies and show their returns"
 def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
     parser.add_argument("dir", metavar="DIR", help="run folder, or one of its policies/STEP")
-    parser.add_argument("--seed", metavar="N", help="play only this seed's policy (default: all)")
+    parser.add_argument(
+        "--seed", metavar="N", help="play only policies of this seed (default: all)"
+    )
+    parser.add_argument(
+        "--member",
+        metavar="N",
+        help="play only this member's policy, of a run whose hyperparameters vary (default: all)",
+    )
     parser.add_argument(
         "--episodes", metavar="N", default="10", help="episodes per seed (default: 10)"
     )
@@ -61,7 +68,8 @@ def run(options: Namespace) -> int:
 
     episodes = evaluate(
         options.dir,
-        seed=None if options.seed is None else parse(Option("seed"), options.seed, int),
+        seed=options.seed,
+        member=options.member,
         episodes=parse(Option("episodes"), options.episodes, int),
         env_kwargs=options.env_kwargs,
         fresh_seeds=options.fresh_seeds,
@@ -82,15 +90,15 @@ def run(options: Namespace) -> int:
 
 
 def _as_data(options: Namespace, episodes: "pd.DataFrame") -> dict[str, Any]:
-    """Return what --json prints; the mean is over seeds."""
-    from td7.reports.result import seed_returns
+    """Return what --json prints; the mean is over seeds, or over members."""
+    from td7.reports.result import member_returns
 
-    seeds = seed_returns(episodes)
+    members = member_returns(episodes)
     return {
         "path": options.dir,
         **{name: episodes.attrs[name] for name in ("env_kwargs", "fresh_seeds")},
-        "mean": float(seeds["mean"].mean()),
-        "seeds": seeds.to_dict("records"),
+        "mean": float(members["mean"].mean()),
+        f"{members.columns[0]}s": members.to_dict("records"),
         "episodes": episodes.to_dict("records"),
         "video": options.video,
     }

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from td7.cli.parser import Parser
-from td7.errors import Option, say
+from td7.errors import say
 
 HELP = "write a trained policy to a file for other programs, or to a folder to share"
 
@@ -22,16 +22,20 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.add_argument(
         "--seed", metavar="N", help="seed of the policy (default: the run's only one)"
     )
+    parser.add_argument(
+        "--member", metavar="N", help="number of the policy, of a run whose hyperparameters vary"
+    )
     parser.add_argument("--format", default="onnx", help="onnx or folder (default: onnx)")
     parser.add_argument(
-        "--out", metavar="PATH", help="default: DIR/policy/seed-N.onnx, or the folder DIR-seed-N"
+        "--out",
+        metavar="PATH",
+        help="default: DIR/policy/seed-N.onnx, or the folder DIR-seed-N (or member-N)",
     )
 
 
 def run(options: Namespace) -> int:
-    from td7.configs import parse
     from td7.runs.export import export
 
-    seed = None if options.seed is None else parse(Option("seed"), options.seed, int)
-    print(export(options.dir, options.out, seed=seed, format=options.format, say=say))
+    which = {"seed": options.seed, "member": options.member}
+    print(export(options.dir, options.out, **which, format=options.format, say=say))
     return 0

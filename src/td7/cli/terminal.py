@@ -10,8 +10,11 @@ from rich.text import Text
 
 from td7.datasets.scores import score
 from td7.reports.compare import Average, Compared, Comparison
-from td7.reports.result import D4RL, D4RL_SCORE, seed_means, seed_returns
+from td7.reports.configurations import Configuration, best_first
+from td7.reports.labels import value_texts
+from td7.reports.result import D4RL, D4RL_SCORE, member_means, member_returns
 from td7.reports.tables.table import decimals, interval_text, mean_text, value_text
+from td7.runs.members import listed
 from td7.statistics import Sample
 from td7.studies.folder import PlannedRun, RunState
 
@@ -24,7 +27,7 @@ def evaluation_table(
     A `scored_task` that has D4RL scores adds a column of them, for data of this `origin`. `step`
     is what the steps are called.
     """
-    curves = seed_means(evaluations)
+    curves = member_means(evaluations)
     has_score = score(scored_task, 0.0) is not None
     table = Table(title="mean return of an evaluation", title_justify="left")
     columns = ["seed", "first", "best", f"at {step}", "last", f"at {step}"]
@@ -55,22 +58,67 @@ def evaluation_table(
     return table
 
 
-def return_table(episodes: pd.DataFrame, origin: str = "") -> Table:
-    """Return a row per seed with the returns of its episodes, and D4RL scores if it has them."""
-    table = Table(title=Text(_returns_title(episodes.attrs)), title_justify="left")
-    scored = (_score_heading(origin),) if "score" in episodes else ()
-    for column in ("seed", "episodes", "mean", "sd", "min", "max", "mean length", *scored):
+def configuration_table(
+    configurations: Sequence[Configuration],
+    scored_task: str = "",
+    origin: str = "",
+    step: str = "step",
+) -> Table:
+    """Return a row per configuration of a run whose hyperparameters vary, the best one first.
+
+    It has the mean over seeds of the first, the best and the last evaluation. The other arguments
+    are those of `evaluation_table`.
+    """
+    seeds = max(len(one.members) for one in configurations)
+    over = f", mean over {seeds} seeds" if seeds > 1 else ""
+    table = Table(title=f"mean return of an evaluation{over}", title_justify="left")
+    scores = [_score_heading(origin)] if score(scored_task, 0.0) is not None else []
+    names = list(configurations[0].texts)
+    columns = ["members", *names, "first", "best", f"at {step}", "last", f"at {step}", *scores]
+    for column in columns:
         table.add_column(column, justify="right")
-    for seed in seed_returns(episodes).to_dict("records"):
+    for one in best_first(configurations):
+        curve, last = one.means.mean(axis=1), one.means.iloc[-1]
+        samples = [
+            (Sample.of(last), ",.1f"),
+            *((Sample.of(score(scored_task, last)), ".1f") for _ in scores),
+        ]
+        last_text, *score_texts = (
+            f"{sample:{spec}}" if sample.n > 1 else f"{sample.mean:{spec}}"
+            for sample, spec in samples
+        )
         table.add_row(
-            str(seed["seed"]),
-            str(seed["episodes"]),
-            f"{seed['mean']:,.1f}",
-            f"{seed['sd']:,.1f}" if seed["episodes"] > 1 else "–",
-            f"{seed['min']:,.1f}",
-            f"{seed['max']:,.1f}",
-            f"{seed['mean_length']:,.0f}",
-            *(f"{seed['score']:.1f}" for _ in scored),
+            listed(one.members.ids),
+            *one.texts.values(),
+            f"{curve.iloc[0]:,.1f}",
+            f"{curve.max():,.1f}",
+            f"{curve.idxmax():,}",
+            last_text,
+            f"{curve.index[-1]:,}",
+            *score_texts,
+        )
+    return table
+
+
+def return_table(episodes: pd.DataFrame, origin: str = "") -> Table:
+    """Return a row per member with the returns of its episodes, and D4RL scores if it has them."""
+    table = Table(title=Text(_returns_title(episodes.attrs)), title_justify="left")
+    members = member_returns(episodes)
+    own = list(members.columns[: list(members.columns).index("episodes")])  # its id, its values
+    texts = {name: value_texts(members[name].tolist()) for name in own}
+    scored = (_score_heading(origin),) if "score" in episodes else ()
+    for column in (*own, "episodes", "mean", "sd", "min", "max", "mean length", *scored):
+        table.add_column(column, justify="right")
+    for i, member in enumerate(members.to_dict("records")):
+        table.add_row(
+            *(texts[name][i] for name in own),
+            str(member["episodes"]),
+            f"{member['mean']:,.1f}",
+            f"{member['sd']:,.1f}" if member["episodes"] > 1 else "–",
+            f"{member['min']:,.1f}",
+            f"{member['max']:,.1f}",
+            f"{member['mean_length']:,.0f}",
+            *(f"{member['score']:.1f}" for _ in scored),
         )
     return table
 

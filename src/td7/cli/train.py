@@ -92,8 +92,9 @@ def run(options: Namespace) -> int:
 
 def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
     """Train, and print the results and where they are."""
-    from td7.cli.terminal import evaluation_table
+    from td7.cli.terminal import configuration_table, evaluation_table
     from td7.files import shown
+    from td7.reports.configurations import configurations
     from td7.reports.result import data_origin
     from td7.reports.single_run import PICTURE
     from td7.rollouts.registration import can_draw
@@ -109,14 +110,16 @@ def finish_training(train: "Callable[[], Run]", *, quiet: bool) -> int:
         return 0
     record = RunRecord.read(run.path)
     task, dataset = record.task, record.dataset
+    options = (
+        {"scored_task": task.id, "origin": data_origin(dataset)[1], "step": "update"}
+        if dataset
+        else {}
+    )
     console = new_console()
-    if dataset:
-        origin = data_origin(dataset)[1]
-        console.print(
-            evaluation_table(run.evaluations, scored_task=task.id, origin=origin, step="update")
-        )
+    if record.members.numbers:
+        console.print(configuration_table(configurations(record, run.evaluations), **options))
     else:
-        console.print(evaluation_table(run.evaluations))
+        console.print(evaluation_table(run.evaluations, **options))
     folder = shown(run.path)
     lines = {"learning curve": str(folder / PICTURE), "all files": str(folder)}
     if can_draw(task):

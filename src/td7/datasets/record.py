@@ -20,6 +20,7 @@ from td7.rollouts.pool import Executor, make_executor
 from td7.runs import policies
 from td7.runs.fingerprint import folders_named
 from td7.runs.manifest import MEMBERS, SnapshotError
+from td7.runs.members import Members
 from td7.runs.policies import Policy
 from td7.runs.record import RunRecord
 from td7.runs.snapshots import ROWS, Snapshot, Snapshots, process_folders
@@ -57,12 +58,16 @@ def record(
     out: Path,
     *,
     seed: int | None,
+    member: int | None = None,
     workers: int,
     report: ReportProgress,
     say: Callable[[str], None],
     trust: bool = False,
 ) -> None:
-    """Write a dataset of `rows` transitions, see KINDS; its attributes say where they come from."""
+    """Write a dataset of `rows` transitions, see KINDS; its attributes say where they come from.
+
+    They are those of one seed, by default the first, or of one member if hyperparameters vary.
+    """
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     parse_number(Option("rows"), rows, int, at_least=2)
@@ -72,8 +77,11 @@ def record(
         raise InputError(f"{out.parent} is not a folder")
     check_writable(out)
     run_record = RunRecord.read(run)
-    seed = run_record.seeds[0] if seed is None else seed
-    recorder = Recorder(run_record, seed, rows, workers, report, say, trust)
+    members = run_record.members
+    if seed is None and member is None and not members.numbers:
+        seed = members.seeds[0]
+    own = members.take([members.ids.index(members.chosen(run, seed, member))])
+    recorder = Recorder(run_record, own, rows, workers, report, say, trust)
     with folders_named(run_record.fingerprint):
         recording, policy_steps = KINDS[kind](recorder)
     spec = recorder.policy.spec
@@ -96,7 +104,8 @@ def record(
             "task_wrappers": json.dumps(asdict(spec.task)["wrappers"]),
             "kind": kind,
             "algorithm": run_record.algorithm,
-            "seed": seed,
+            **({"member": own.ids[0]} if own.numbers else {}),
+            **{"seed": own.seeds[0], **own.values(0)},
             "policy_steps": policy_steps,
             "policies": "; ".join(recorder.provenance),
             "action_low": spec.action_low,
@@ -108,20 +117,22 @@ def record(
 
 
 class Recorder:
-    """Plays or reads back `rows` transitions of one seed of a run."""
+    """Plays or reads back `rows` transitions of one member of a run."""
 
     def __init__(
         self,
         record: RunRecord,
-        seed: int,
+        member: Members,
         rows: int,
         workers: int,
         report: ReportProgress,
         say: Callable[[str], None],
         trust: bool = False,
     ) -> None:
-        self.run, self.seed, self.rows = record.folder, seed, rows
-        self.policy = policies.load(self.run, seed)
+        self.run, self.rows = record.folder, rows
+        (self.id,), (self.seed,), self.kind = member.ids, member.seeds, member.kind
+        self._choice = {"seed": self.seed, "member": member.number(0)}
+        self.policy = policies.load(self.run, **self._choice)
         self._record, self._trust = record, trust
         policies.note_unverified(self.run, [self.policy], say)
         if self.policy.steps is None:
@@ -132,13 +143,13 @@ class Recorder:
         self._recorded = 0  # rows so far
 
     def _table(self, name: str) -> pd.DataFrame:
-        """Return this seed's rows of one of the run's tables."""
+        """Return this member's rows of one of the run's tables."""
         file = self.run / name
         try:
-            table = read_columns(file, ["seed", "step", "return"])
+            table = read_columns(file, [self.kind, "step", "return"])
         except (OSError, ValueError) as error:
             raise InputError(f"{file} cannot be read: {one_line(error)}") from None
-        return table[table["seed"] == self.seed]
+        return table[table[self.kind] == self.id]
 
     def _note(self, source: str) -> None:
         self.provenance.append(source)
@@ -163,7 +174,7 @@ class Recorder:
             )
         first, best = returns.iloc[0], returns.max()
         target = first + MEDIUM * (best - first)
-        kept = {step: policies.load(folders[step], self.seed) for step in steps}
+        kept = {step: policies.load(folders[step], **self._choice) for step in steps}
         untrained = kept[steps[0]].flat
         step = min(
             steps,
@@ -213,18 +224,18 @@ class Recorder:
         for folder in process_folders(self.run):
             snapshots = Snapshots(folder / "snapshot", lambda _: None, ROWS)
             snapshot = snapshots.load(_check_rows)
-            if snapshot is not None and self.seed in snapshot.members["seeds"]:
+            if snapshot is not None and self.id in snapshot.members["seeds"]:
                 break
         else:
             raise InputError(f"{self.run} has no snapshot, which holds its transitions")
-        shards = snapshots.rows(snapshot, self.seed)
+        shards = snapshots.rows(snapshot, self.id)
         available = sum(map(len, shards))
-        member = snapshot.members["seeds"].index(self.seed)
+        member = snapshot.members["seeds"].index(self.id)
         added = snapshot.members["rows_added"][member]
         if available < self.rows or available < added:
             raise InputError(
-                f"{self.run} holds the last {available:,} transitions of seed {self.seed}, which "
-                f"made {added:,}; asked for are the first {self.rows:,}"
+                f"{self.run} holds the last {available:,} transitions of {self.kind} "
+                f"{self.id}, which made {added:,}; asked for are the first {self.rows:,}"
             )
         self._note(f"replay: the run's first {self.rows:,} steps")
         rows = np.concatenate(shards)[: self.rows]

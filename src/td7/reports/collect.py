@@ -40,7 +40,7 @@ def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
     results, video_notes = with_videos(results)
     results = _number_unlisted(results)
     notes += [*pool_notes, *video_notes]
-    notes += [f"{result.name}: {note}" for result in results for note in result.notes]
+    notes += notes_of_runs((result.name, result, result.notes) for result in results)
     if not any(result.curves for result in results):
         reason = f": {notes[0]}" if notes else ""
         raise InputError(f"{', '.join(map(str, folders))}: no run has an evaluation yet{reason}")
@@ -53,10 +53,23 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
     notes: list[str] = []
     for path in paths:
         try:
-            results.append(read_run(path))
+            results += read_run(path)
         except (InputError, ValueError) as error:
             notes.append(f"{path} left out: {one_line(error)}")
     return results, notes
+
+
+def notes_of_runs(named: Iterable[tuple[str, Result, Sequence[str]]]) -> list[str]:
+    """The notes of results by name; one that all configurations of a run have comes once."""
+    by_folder: dict[Path, list[tuple[str, Sequence[str]]]] = {}
+    for name, result, notes in named:
+        by_folder.setdefault(result.folder, []).append((name, notes))
+    lines = []
+    for folder, own in by_folder.items():
+        shared = set.intersection(*(set(notes) for _, notes in own)) if len(own) > 1 else set()
+        lines += [f"{folder}: {note}" for note in own[0][1] if note in shared]
+        lines += [f"{name}: {note}" for name, notes in own for note in notes if note not in shared]
+    return lines
 
 
 def find(folder: Path) -> Folders:

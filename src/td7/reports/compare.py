@@ -13,7 +13,7 @@ import pandas as pd
 
 from td7.configs import parse_number
 from td7.errors import InputError, Option, say
-from td7.reports.collect import find, read_runs
+from td7.reports.collect import find, notes_of_runs, read_runs
 from td7.reports.labels import name_rows
 from td7.reports.pool import experiment_difference, measurement_difference, pool, pooling_order
 from td7.reports.result import D4RL, Result, plain, seed_list
@@ -122,12 +122,11 @@ def compare_folders(folders: Sequence[Path], step: int | None) -> Compared:
         raise InputError("nothing to compare: give at least two runs")
     arguments, problems = _read(folders)
     sides = _named(_merged(s for results in arguments for s in _merged(_parts(results))))
-    notes = [
-        f"{side.name} on {task}: {note}"
+    notes = notes_of_runs(
+        (f"{side.name} on {task}", result, (*result.notes, *_shared_settings(result)))
         for side in sides
         for task, result in side.results.items()
-        for note in (*result.notes, *_shared_settings(result))
-    ]
+    )
     reasons = _unpaired(sides)
     pairs: list[Pair] = []
     for task, a, b in _shared_tasks(sides):

@@ -11,9 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from td7.reports.configurations import Configuration, best_first
 from td7.reports.marks import draw_marks, marks_of
-from td7.reports.result import Result, places, seed_means, study_or_empty, suites
+from td7.reports.result import Result, member_means, places, study_or_empty, suites
 from td7.reports.style import (
+    COLOURS,
+    CONFIGURATION_DASHES,
+    LONGEST_LINE,
+    MOST_LINES,
     Style,
     axis_end,
     column_count,
@@ -102,7 +107,7 @@ def _count(curves: Aligned, end: int) -> int:
 
 def learning_curve(evaluations: pd.DataFrame, title: str, step_unit: str) -> Any:
     """The curves of a single run: every seed's evaluations, their mean and its interval."""
-    by_seed = seed_means(evaluations)
+    by_seed = member_means(evaluations)
     figure = new_figure(7, 4.2)
     axes = figure.add_subplot()
     format_axes(axes)
@@ -120,6 +125,33 @@ def learning_curve(evaluations: pd.DataFrame, title: str, step_unit: str) -> Any
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.01)
     axes.legend(frameon=False, fontsize="small", ncols=2)
+    return figure
+
+
+def configuration_curves(
+    configurations: Sequence[Configuration], title: str, step_unit: str
+) -> Any:
+    """The curves of a run whose hyperparameters vary: a mean per configuration, best first.
+
+    The best by their last evaluation are shown, as many as a figure has lines.
+    """
+    shown = best_first(configurations)[:MOST_LINES]
+    seeds = max(len(one.members) for one in shown)
+    figure = new_figure(7, 4.2)
+    axes = figure.add_subplot()
+    format_axes(axes)
+    for one, colour, dashes in zip(shown, COLOURS, CONFIGURATION_DASHES, strict=False):
+        style, values = Style(colour, dashes), one.means.to_numpy(np.float64).T
+        x, mean = one.means.index.to_numpy(), values.mean(axis=0)
+        _draw_mean(axes, x, mean, _interval(values), style, one.label or "mean")
+    if len(shown) < len(configurations):
+        best = f"the best {len(shown)} of {len(configurations)} configurations"
+        title += f"\n{best}, by the last evaluation"
+    spread = f"\n(mean ± 1.96 sd/√n of {seeds} seeds)" if seeds > 1 else ""
+    axes.set(title=title, xlabel=step_unit, ylabel=f"evaluation return{spread}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.margins(x=0.01)
+    legend_below(figure, [axes], longest=2 * LONGEST_LINE)
     return figure
 
 

@@ -36,9 +36,7 @@ def page(report: Report) -> str:
             f'<a href="#{html.escape(name)}">{html.escape(text)}</a>'
             for name, text in links.items()
         ),
-        "body": "\n".join(
-            [*sections, every_run(report.results), missing(report.notes), machines(report)]
-        ),
+        "body": "\n".join([*sections, every_run(report), missing(report.notes), machines(report)]),
         "data": _as_json(chart_data(report)),
         "style": _file("style.css"),
         "script": _file("script.js"),

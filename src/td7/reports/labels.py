@@ -133,6 +133,12 @@ def setting_text(name: str, value: Any, digits: int | None = None) -> str:
     return f"{name} {_text(value, digits or _digits([value]))}"
 
 
+def value_texts(values: Sequence[Any]) -> list[str]:
+    """Values as labels show them, with the fewest digits that tell them apart, at least three."""
+    digits = _digits(values)
+    return [_text(value, digits) for value in values]
+
+
 def _digits(values: Sequence[Any]) -> int:
     """The fewest digits, at least three, that tell the values apart."""
     apart = len({_text(value) for value in values})

@@ -88,7 +88,9 @@ def videos(results: Sequence[Result]) -> str:
     for result in results:
         for file in result.videos:
             kind = MEDIA_TYPES[file.suffix]
-            caption = html.escape(f"{result.label} on {result.title} ({file.name})")
+            # Which member it shows is not known, if hyperparameters vary.
+            label = result.algorithm_label if result.record.members.numbers else result.label
+            caption = html.escape(f"{label} on {result.title} ({file.name})")
             address = f"data:{kind};base64,{b64encode(file.read_bytes()).decode()}"
             video = (
                 f'<img alt="{caption}" src="{address}">'
@@ -104,17 +106,20 @@ def videos(results: Sequence[Result]) -> str:
 # -- all runs ------------------------------------------------------------------------------------
 
 
-def every_run(results: Sequence[Result]) -> str:
-    """A line per run, with its command."""
+def every_run(report: Report) -> str:
+    """A line per run, or per configuration of one, with its command."""
     columns = ("row", "study", "task or data", "seeds", "steps", "state", "hours", "started")
-    lines = [[Cell(plain(text)) for text in _run_texts(result)] for result in results]
+    lines = [[Cell(plain(text)) for text in _run_texts(result)] for result in report.results]
+    varies = any(result.record.members.numbers for result in report.results)
+    whole = ", with all of its configurations" if varies else ""
+    every = report.runs if varies else f"{len(report.results)} runs"
     table = _scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
     return (
         '<section id="every-run" aria-labelledby="every-run-title">'
         '<h2 id="every-run-title">Every run</h2>\n'
         '<p class="faint">Steps: as configured, for every seed. Hours: wall-clock time of the '
-        "whole run, all seeds together.</p>\n"
-        f"<details><summary>{len(results)} runs and their commands</summary>"
+        f"whole run, all seeds together{whole}.</p>\n"
+        f"<details><summary>{every} and their commands</summary>"
         f"{table}</details></section>"
     )
 
@@ -127,7 +132,7 @@ def _run_texts(result: Result) -> list[str]:
         str(len(result.seeds)),
         f"{result.steps:,}",
         "finished" if result.finished else f"at {result.last_step or 0:,}",
-        "–" if result.seconds is None else f"{result.seconds / 3600:.2f}",
+        "–" if result.run_seconds is None else f"{result.run_seconds / 3600:.2f}",
         str(result.record.data.get("started", "–")),
         str(result.record.data.get("command", "–")),
     ]

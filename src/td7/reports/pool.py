@@ -128,6 +128,7 @@ def _select_seeds(result: Result, seeds: Sequence[int]) -> Result:
         values=None if result.values is None else result.values[rows],
         seconds=None,
         learning_seconds=None,
+        run_seconds=None,
     )
 
 
@@ -155,6 +156,7 @@ def _merge(a: Result, b: Result) -> Result:
         values=_merged_values(a, b, curves),
         seconds=_sum(a.seconds, b.seconds),
         learning_seconds=_sum(a.learning_seconds, b.learning_seconds),
+        run_seconds=_sum(a.run_seconds, b.run_seconds),
         finished=a.finished and b.finished,
         notes=(*(n for n in (*a.notes, *b.notes) if n != ONE_SEED), *curves.left_out, note),
     )

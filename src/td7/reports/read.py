@@ -1,7 +1,7 @@
 """A run folder → a `Result`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from td7.datasets.scores import score
 from td7.errors import InputError, one_line
-from td7.reports.labels import changes, changes_text
+from td7.reports.labels import changes, changes_text, setting_text
 from td7.reports.result import (
     ONE_SEED,
     Result,
@@ -31,18 +31,28 @@ from td7.types import Task
 ONLINE, OFFLINE = "online", "offline"  # the studies of runs that name none
 
 
-def read_run(folder: Path) -> Result:
-    """The result of a run; a problem that leaves a result is one of its notes."""
-    record = RunRecord.read(folder)
-    name, label, changed = _row(record)
+def read_run(folder: Path) -> list[Result]:
+    """The result of a run, or one per configuration if hyperparameters vary.
+
+    A problem that leaves a result is one of its notes.
+    """
+    run = RunRecord.read(folder)
+    tables = _Tables(run)
+    changed_files = changes_since_finish(folder)
+    return [_read(record, tables, changed_files) for record in run.configurations()]
+
+
+def _read(record: RunRecord, tables: "_Tables", changed_files: Sequence[str]) -> Result:
+    name, label, changed = _row(record, tables.run.members.varied)
     study, task = study_or_empty(name), record.task
     requested, data = data_origin(record.dataset) if record.dataset else (task.id, "")
-    notes = changes_since_finish(folder)
+    notes = list(changed_files)
     if changed:
         notes.append(f"differs from its row: {', '.join(changed)}")
-    if record.variant and study.rows and label not in study.rows:
-        notes.append(f"{name} has no row {label!r}")
-    curves = _curves(record, task.id if data else "", notes)
+    row = plain(record.variant).partition("/")[2]
+    if record.variant and study.rows and row not in study.rows:
+        notes.append(f"{name} has no row {row!r}")
+    curves = _curves(record, tables, task.id if data else "", notes)
     finished = _is_finished(record, curves, notes)
     if data and score(task.id, 0.0) is None:
         notes.append(f"{task.id} has no D4RL score: its returns are shown")
@@ -50,8 +60,9 @@ def read_run(folder: Path) -> Result:
     if study.times_machines:
         count = len(record.seeds)
         place += f", {count} seed{'s' * (count > 1)} on {machine_name(record)}"
-    values = _value_estimates(folder, curves, notes) if curves else None
-    seconds, learning_seconds = _run_times(record, notes) if finished else (None, None)
+    values = _value_estimates(record, tables, curves, notes) if curves else None
+    run_seconds, learning_seconds = _run_times(tables.run, notes) if finished else (None, None)
+    is_whole = len(record.members) == len(tables.run.members)  # else its share of them is unknown
     return Result(
         record=record,
         study=name,
@@ -64,12 +75,13 @@ def read_run(folder: Path) -> Result:
         steps=record.steps,
         curves=curves,
         values=values,
-        seconds=seconds,
-        learning_seconds=learning_seconds,
+        seconds=run_seconds if is_whole else None,
+        learning_seconds=learning_seconds if is_whole else None,
+        run_seconds=run_seconds,
         finished=finished,
         changed=changed,
         notes=tuple(notes),
-        position=0 if study.rows else _position(folder),
+        position=0 if study.rows else _position(record.folder),
     )
 
 
@@ -86,15 +98,19 @@ def _task_label(task: Task, requested: str, data: str) -> str:
     return with_kwargs(requested if names_task else f"{requested} on {task.id}", task)
 
 
-def _row(record: RunRecord) -> tuple[str, str, tuple[str, ...]]:
+def _row(record: RunRecord, varied: Iterable[str]) -> tuple[str, str, tuple[str, ...]]:
     """A run's study, its label, and what differs from its row.
 
-    The label of a run that names no row is its algorithm's; `labels.name_rows` extends it.
+    The label of a run that names no row is its algorithm's; `labels.name_rows` extends it. Where
+    hyperparameters vary, a configuration that has others than its row is a row of its own.
     """
     name, _, label = plain(record.variant).partition("/")  # which also names files
     if study := name.rpartition(":")[2]:  # without its module
         row = study_or_empty(study).rows.get(label)
-        return study, label, changes_text(changes(record, row.settings)) if row else ()
+        changed = changes(record, row.settings) if row else {}
+        own = [name for name in varied if row is None or changed.pop(name, None) is not None]
+        texts = [setting_text(name, record.hyperparameters[name]) for name in own]
+        return study, plain(", ".join([label, *texts])), changes_text(changed)
     study = ONLINE if record.dataset is None else OFFLINE
     return study, plain(paper_name(study, record.algorithm)), ()
 
@@ -108,9 +124,37 @@ def _position(folder: Path) -> int:
 # -- the run's CSV files -------------------------------------------------------------------------
 
 
-def _curves(record: RunRecord, scored_task: str, notes: list[str]) -> Aligned | None:
+class _Tables:
+    """The tables of a run, each read once for all of its configurations."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self.run = run
+        self._tables: dict[str, tuple[pd.DataFrame | None, list[str]]] = {}
+
+    def rows(
+        self, record: RunRecord, name: str, columns: Sequence[str], notes: list[str]
+    ) -> pd.DataFrame | None:
+        """The rows of a configuration, with the column `seed` and these; None without a table."""
+        members = record.members
+        if name not in self._tables:
+            problems: list[str] = []
+            table = _read_columns(record.folder / name, (members.kind, *columns), problems)
+            self._tables[name] = table, problems
+        rows, problems = self._tables[name]
+        notes += problems
+        if rows is None or not members.numbers:
+            return rows
+        own = rows[rows["member"].isin(members.ids)]
+        return own.assign(
+            seed=own["member"].map(dict(zip(members.ids, members.seeds, strict=True)))
+        )
+
+
+def _curves(
+    record: RunRecord, tables: _Tables, scored_task: str, notes: list[str]
+) -> Aligned | None:
     """Every seed's evaluations at the steps that all seeds have."""
-    rows = _read_columns(record.folder / "evaluations.csv", ("seed", *EVALUATIONS), notes)
+    rows = tables.rows(record, "evaluations.csv", EVALUATIONS, notes)
     if rows is None or rows.empty:
         return None
     means = rows.groupby(["seed", "step"], sort=True)["return"].agg(["mean", "size"])
@@ -159,9 +203,11 @@ def _is_finished(record: RunRecord, curves: Aligned | None, notes: list[str]) ->
     return not missing and has_last and has_ended
 
 
-def _value_estimates(folder: Path, curves: Aligned, notes: list[str]) -> NDArray[np.float64] | None:
+def _value_estimates(
+    record: RunRecord, tables: _Tables, curves: Aligned, notes: list[str]
+) -> NDArray[np.float64] | None:
     """[seeds, evaluations]: the last `policy_value` recorded up to each evaluation."""
-    rows = _read_columns(folder / "metrics.csv", ("seed", "step", "policy_value"), notes)
+    rows = tables.rows(record, "metrics.csv", ("step", "policy_value"), notes)
     if rows is None:
         return None
     values = np.full(curves.values.shape, np.nan)
@@ -206,7 +252,7 @@ def _run_times(record: RunRecord, notes: list[str]) -> tuple[float | None, float
         learn, times = (numbers[name].get("learn", 0.0) for name in ("seconds", "times"))
         if not all(0 <= number < np.inf for number in (total, learn, times)):
             raise ValueError("a time is negative or infinite")
-        updates = times / len(record.seeds)
+        updates = times / len(record.members)
         return total, learn / updates if updates else None
     except (OSError, ValueError, KeyError):
         notes.append("timings.csv does not have the times of the run")

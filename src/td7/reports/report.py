@@ -29,17 +29,33 @@ class Report:
     @property
     def summary(self) -> str:
         """The number of runs and seeds, and their time, in one line."""
-        finished = sum(result.finished for result in self.results)
-        seconds = sum(result.seconds or 0.0 for result in self.results)
+        runs = self.by_folder.values()
+        finished = sum(all(result.finished for result in own) for own in runs)
+        seconds = sum(max(result.run_seconds or 0.0 for result in own) for own in runs)
         time = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
-        runs = _count(len(self.results), "run")
         seeds = _count(sum(len(result.seeds) for result in self.results), "seed")
-        return f"{runs} ({finished} finished) with {seeds} in all, {time} of wall-clock time."
+        return f"{self.runs} ({finished} finished) with {seeds} in all, {time} of wall-clock time."
+
+    @property
+    def by_folder(self) -> dict[Path, list[Result]]:
+        """The configurations of every run; of runs that are pooled, the first."""
+        folders: dict[Path, list[Result]] = {}
+        for result in self.results:
+            folders.setdefault(result.folder, []).append(result)
+        return folders
+
+    @property
+    def runs(self) -> str:
+        """The number of runs and, where hyperparameters vary, of configurations."""
+        runs, configurations = len(self.by_folder), len(self.results)
+        more = f" of {configurations} configurations" if configurations > runs else ""
+        return f"{_count(runs, 'run')}{more}"
 
     @property
     def machines(self) -> list[str]:
         """A line per machine and set of versions."""
-        kinds = Counter((machine_name(r.record), _versions(r)) for r in self.results)
+        runs = [first for first, *_ in self.by_folder.values()]
+        kinds = Counter((machine_name(run.record), _versions(run)) for run in runs)
         return [
             plain(f"{_count(count, 'run')} on {machine}: {versions}")
             for (machine, versions), count in kinds.items()

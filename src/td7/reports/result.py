@@ -42,6 +42,7 @@ class Result:
     values: NDArray[np.float64] | None  # value estimate at every evaluation; nan before the first
     seconds: float | None  # of the whole run, all seeds together; None if it has not finished
     learning_seconds: float | None  # per step of all seeds, timed in the second half of the steps
+    run_seconds: float | None  # likewise, with the other configurations if hyperparameters vary
     finished: bool  # the run has ended, and every seed has its last evaluation
     changed: tuple[str, ...]  # name=value of hyperparameters that differ from the row's
     notes: tuple[str, ...]  # a sentence per problem
@@ -173,20 +174,30 @@ def data_origin(dataset: DatasetRecord) -> tuple[str, str]:
     return dataset.source if not path.is_absolute() else path.name, MINARI
 
 
-def seed_means(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The mean return of every evaluation: a row per step, a column per seed."""
-    return evaluations.groupby(["step", "seed"])["return"].mean().unstack("seed")
+def _id_column(table: pd.DataFrame) -> str:
+    """The column of a table that tells members apart."""
+    return "member" if "member" in table else "seed"
 
 
-def seed_returns(episodes: pd.DataFrame) -> pd.DataFrame:
-    """What every seed's episodes have come to: a row per seed."""
-    columns = {
+def member_means(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """The mean return of every evaluation: a row per step, a column per member."""
+    member = _id_column(evaluations)
+    return evaluations.groupby(["step", member])["return"].mean().unstack(member)
+
+
+def member_returns(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What every member's episodes have come to: a row per member."""
+    member = _id_column(episodes)
+    names = list(map(str, episodes))
+    values = names[names.index("seed") :] if member == "member" else []
+    columns: dict[str, tuple[str, str]] = {
+        **{name: (name, "first") for name in values},
         "episodes": ("return", "size"),
         **{name: ("return", name) for name in ("mean", "std", "min", "max")},
         "mean_length": ("length", "mean"),
         **({"score": ("score", "mean")} if "score" in episodes else {}),
     }
-    table: pd.DataFrame = episodes.groupby("seed").agg(**columns)
+    table: pd.DataFrame = episodes.groupby(member).agg(**columns)
     return table.rename(columns={"std": "sd"}).reset_index()
 
 

@@ -3,6 +3,7 @@
 import html
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pandas as pd
 from td7.datasets.scores import score
 from td7.errors import InputError
 from td7.files import shown, temporary_file
-from td7.reports.curves import learning_curve
-from td7.reports.result import D4RL_SCORE, seed_list, seed_means
+from td7.reports.configurations import best_first, configurations
+from td7.reports.curves import configuration_curves, learning_curve
+from td7.reports.result import D4RL_SCORE, member_means, seed_list
+from td7.runs.members import Members
 from td7.runs.record import RunRecord, finished_steps
 from td7.runs.tables import read_table
 from td7.statistics import Sample
@@ -34,6 +37,11 @@ def plot(record: RunRecord, evaluations: pd.DataFrame) -> Any:
     if evaluations.empty:
         raise InputError(f"{record.folder} has no evaluation yet")
     unit = "updates" if record.dataset else "environment steps"
+    if record.members.numbers:
+        shown = configurations(record, evaluations)
+        if not shown:
+            raise InputError(f"{record.folder} has no evaluation of every seed yet")
+        return configuration_curves(shown, title(record), unit)
     return learning_curve(evaluations, title(record), unit)
 
 
@@ -44,8 +52,11 @@ def title(record: RunRecord) -> str:
 
 
 def summary(record: RunRecord, evaluations: pd.DataFrame) -> pd.DataFrame:
-    """A row per seed, then the mean over seeds and its interval; `attrs` names the last step."""
-    curves = seed_means(evaluations).reindex(columns=list(record.seeds)).dropna()
+    """A row per member, then the mean and its interval over the seeds of every configuration.
+
+    `attrs` names the last step.
+    """
+    curves = member_means(evaluations).reindex(columns=list(record.members.ids)).dropna()
     if curves.empty:
         raise InputError(f"{record.folder} has no evaluation of every seed yet")
     last = curves.iloc[-1]
@@ -53,10 +64,30 @@ def summary(record: RunRecord, evaluations: pd.DataFrame) -> pd.DataFrame:
     scores = score(record.task.id, last) if record.dataset else None
     if scores is not None:
         table["score"] = scores
-    samples = {name: Sample.of(table[name]) for name in table}
-    table.loc["mean"] = {name: sample.mean for name, sample in samples.items()}
-    table.loc["interval"] = {name: sample.interval for name, sample in samples.items()}
-    table.attrs["step"] = int(curves.index[-1])
+    tables = [table]
+    for one in record.configurations():
+        own = {name: Sample.of(table[name].loc[list(one.members.ids)]) for name in table}
+        rows = {
+            "mean": {name: sample.mean for name, sample in own.items()},
+            "interval": {name: sample.interval for name, sample in own.items()},
+        }
+        tables.append(pd.DataFrame.from_dict(rows, orient="index"))
+    whole = pd.concat(tables)
+    whole.index.name = record.members.kind
+    whole.attrs["step"] = int(curves.index[-1])
+    return _with_values(record.members, whole)
+
+
+def _with_values(members: Members, table: pd.DataFrame) -> pd.DataFrame:
+    """A summary with the seed and the values that vary in front, if hyperparameters vary."""
+    if not members.numbers:
+        return table
+    positions = [*range(len(members)), *(p for p, *_ in members.configurations() for _ in range(2))]
+    for i, (name, values) in enumerate(members.varied.items()):
+        table.insert(i, name, [values[m] for m in positions])
+    means = len(table) - len(members)
+    seeds = [*members.seeds, *[pd.NA] * means]
+    table.insert(0, "seed", pd.Series(seeds, table.index, dtype="Int64"))
     return table
 
 
@@ -71,15 +102,21 @@ def as_html(record: RunRecord, evaluations: pd.DataFrame) -> str:
     lines = [
         f"<b>{html.escape(title(record))}</b>",
         html.escape(_result(record, evaluations)),
-        f"{record.steps:,} {unit}, {_seeds(record.seeds)}, {state}, <code>{folder}</code>",
+        f"{record.steps:,} {unit}, {_who(record)}, {state}, <code>{folder}</code>",
     ]
     picture = ""
-    if not evaluations.empty:
+    with suppress(InputError):  # before the first evaluation
         data = b64encode(plot(record, evaluations)._repr_png_()).decode()
         picture = (
             f'<img width="{PICTURE_WIDTH}" alt="learning curve" src="data:image/png;base64,{data}">'
         )
     return f'<div style="line-height: 1.6">{"<br>".join(lines)}<br>{picture}</div>'
+
+
+def _who(record: RunRecord) -> str:
+    """Its seeds and, where hyperparameters vary, how many configurations."""
+    number, seeds = len(record.configurations()), _seeds(record.seeds)
+    return f"{number} configurations, {seeds}" if number > 1 else seeds
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -97,7 +134,12 @@ def _result(record: RunRecord, evaluations: pd.DataFrame) -> str:
     column, quantity = ("score", D4RL_SCORE) if "score" in table else ("last", "return")
     unit = "updates" if record.dataset else "steps"
     after = f"after {table.attrs['step']:,} {unit}"
-    sample = Sample.of(table.loc[list(record.seeds), column])
+    members, about = record.members, ""
+    if members.numbers:
+        best, *others = best_first(configurations(record, evaluations))
+        members = best.members
+        about = f"best of {len(others) + 1} configurations, {best.label}: " if others else ""
+    sample = Sample.of(table.loc[list(members.ids), column])
     if sample.n == 1:
-        return f"{quantity} {sample.mean:,.1f} {after}"
-    return f"{quantity} {sample:,.1f} {after} (mean ± 1.96 sd/√n of {sample.n} seeds)"
+        return f"{about}{quantity} {sample.mean:,.1f} {after}"
+    return f"{about}{quantity} {sample:,.1f} {after} (mean ± 1.96 sd/√n of {sample.n} seeds)"

@@ -36,6 +36,8 @@ _ROW_DASHES: tuple[Dashes, ...] = (
     (6, 3, 2, 3),
     (3, 1, 1, 1, 1, 1),
 )
+# Of the lines of a run whose hyperparameters vary, each of a colour of its own.
+CONFIGURATION_DASHES: tuple[Dashes, ...] = (*_AGENT_DASHES, (3, 1.2, 1.2, 1.2, 1.2, 1.2))
 # Online and offline agents share numbers, since no figure has both.
 _AGENTS = {
     **{"TD7": 0, "TD7 (no checkpoints)": 0, "TD3": 1},
@@ -164,18 +166,23 @@ def cut_text(results: Sequence[Result], end: int) -> str:
 # -- legends -------------------------------------------------------------------------------------
 
 
-def wrap_label(label: str) -> str:
+def wrap_label(label: str, longest: int = LONGEST_LINE) -> str:
     """Several short lines of a long label, such as one with many changed hyperparameters."""
     bound = re.sub(r"(?<!,) (?=[^ ,]+(,|$))", "\u00a0", label)  # `batch_size 256` stays together
-    return fill(bound, LONGEST_LINE, break_long_words=False).replace("\u00a0", " ")
+    return fill(bound, longest, break_long_words=False).replace("\u00a0", " ")
 
 
-def legend_below(figure: Any, panels: Sequence[Any], more: Mapping[str, Any] | None = None) -> None:
+def legend_below(
+    figure: Any,
+    panels: Sequence[Any],
+    more: Mapping[str, Any] | None = None,
+    longest: int = LONGEST_LINE,
+) -> None:
     """One legend for all panels, and `more` entries; one of many lines makes the figure higher."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(wrap_label(label), handle)
+            handles.setdefault(wrap_label(label, longest), handle)
     handles |= more or {}
     widest = max(len(line) for label in handles for line in label.split("\n"))
     columns = max(1, min(len(handles), int(figure.get_figwidth() // (0.6 + 0.08 * widest))))

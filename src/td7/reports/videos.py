@@ -18,9 +18,12 @@ LARGEST_VIDEO, ALL_VIDEOS = 4_000_000, 40_000_000  # bytes
 def with_videos(results: Sequence[Result]) -> tuple[list[Result], list[str]]:
     """The results with the videos in their folders, and notes on those that are left out."""
     attached, notes, left = [], [], ALL_VIDEOS
+    searched: set[Path] = set()  # several configurations may have the same folder
     for result in results:
         kept = []
-        for file in sorted(f for kind in MEDIA_TYPES for f in result.folder.glob(f"[!.]*{kind}")):
+        kinds = () if result.folder in searched else MEDIA_TYPES
+        searched.add(result.folder)
+        for file in sorted(f for kind in kinds for f in result.folder.glob(f"[!.]*{kind}")):
             if not _is_video(file):  # the page may be published, and the file be anything
                 notes.append(f"{result.name}: {file.name} is not on the page: it is not a video")
                 continue

@@ -20,6 +20,7 @@ from td7.files import write, writing_to
 from td7.networks.onnx import IR, OPSET, Graph, add_network
 from td7.rollouts.environment import ActionMap
 from td7.runs import single_policy
+from td7.runs.members import Members
 from td7.runs.policies import Policy, load, note_unverified, policy_folder
 from td7.runs.policy_files import read_description
 from td7.types import AnyPath
@@ -32,34 +33,41 @@ def export(
     out: AnyPath | None = None,
     *,
     seed: int | None = None,
+    member: int | None = None,
     format: str = "onnx",
     say: Callable[[str], None] | None = None,
 ) -> Path:
     """Export the policy of a run folder, or of its policy/ or policies/STEP folder.
 
-    `format` is "onnx", a file, or "folder", a small run folder with this policy alone. `out`
-    defaults to seed-N.onnx in the policy's folder, or to RUN-seed-N beside the run. Return the path
-    of what was written. `say` receives a note if the policy has no checksum.
+    If hyperparameters vary, `member` is the policy's number. `format` is "onnx", a file, or
+    "folder", a small run folder with this policy alone, in which nothing varies. `out` defaults to
+    seed-N.onnx (member-N.onnx) in the policy's folder, or to RUN-seed-N (RUN-member-N) beside the
+    run. Return the path of what was written. `say` receives a note if the policy has no checksum.
     """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
-    policy = load(path, seed)
+    policy = load(path, seed, member=member)
     if say is not None:
         note_unverified(path, [policy], say)
-    if seed is None:
-        seed = read_description(policy_folder(path))["seeds"][0]
-    return FORMATS[format](Path(path), policy, int(seed), None if out is None else Path(out))
+    members = Members.from_json(read_description(policy_folder(path)))
+    only = members.take([members.ids.index(members.chosen(path, seed, member))])
+    return FORMATS[format](Path(path), policy, only, None if out is None else Path(out))
 
 
-def _to_onnx(path: Path, policy: Policy, seed: int, out: Path | None) -> Path:
+def _to_onnx(path: Path, policy: Policy, member: Members, out: Path | None) -> Path:
     folder = policy_folder(path)
-    file = out or folder / f"seed-{seed}.onnx"
+    (id,) = member.ids
+    file = out or folder / f"{member.kind}-{id}.onnx"
     if file.suffix != ".onnx":
         raise InputError(f"a file of format onnx ends in .onnx, given {str(file)!r}")
     if not file.parent.is_dir():
         raise InputError(f"{file.parent} is not a folder")
     algorithm = str(read_description(folder).get("algorithm"))
-    write_onnx(policy, file, {"algorithm": algorithm, "seed": str(seed)})
+    values = {
+        name: str(value) for name, value in {"seed": member.seeds[0], **member.values(0)}.items()
+    }
+    number = {"member": str(id)} if member.numbers else {}
+    write_onnx(policy, file, {"algorithm": algorithm, **number, **values})
     return file
 
 
@@ -133,7 +141,7 @@ def _compare(policy: Policy, evaluator: Any) -> None:
         raise RunError(f"the ONNX file differs from the policy by {errors.max():.1e} of the range")
 
 
-FORMATS: Mapping[str, Callable[[Path, Policy, int, Path | None], Path]] = {
+FORMATS: Mapping[str, Callable[[Path, Policy, Members, Path | None], Path]] = {
     "onnx": _to_onnx,
     "folder": single_policy.write_folder,
 }

@@ -179,7 +179,7 @@ class RunFolder:
     ) -> None:
         """`lock` is the folder's, if this process has locked it already."""
         self.path = path
-        self._members = members
+        self.members = members
         evaluations = (*EVALUATIONS, "score") if scored else EVALUATIONS
         self.tables = {
             "evaluations": self._table("evaluations", evaluations),
@@ -198,7 +198,7 @@ class RunFolder:
         self.tables["metrics"] = self._table("metrics", ("step", "update", *names))
 
     def _table(self, name: str, columns: Sequence[str]) -> Table:
-        members = self._members
+        members = self.members
         columns = (members.kind, *columns, *members.columns)
         return Table(self.path / f"{name}.csv", columns)
 

@@ -3,7 +3,8 @@
 A member is known by its id: its seed or, where hyperparameters vary, its number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,11 @@ class Members:
         m = self.ids.index(id)
         return (self.seeds[m], *map(repr, self.values(m).values())) if self.numbers else ()
 
+    def column_values(self) -> dict[str, dict[int, float]]:
+        """The columns that tables have in addition, each with the value per id."""
+        values = {"seed": self.seeds, **self.varied}
+        return {name: dict(zip(self.ids, values[name], strict=True)) for name in self.columns}
+
     def number(self, m: int) -> int | None:
         """The m-th member's, if members have numbers."""
         return self.numbers[m] if self.numbers else None
@@ -65,38 +71,56 @@ class Members:
             return f"seed {id}"
         return f"member {id} (seed {self.seeds[self.ids.index(id)]})"
 
-    def chosen(self, path: object, seed: Any, number: Any = None) -> int:
-        """The id of the member of a run or folder that a user chose, by seed or by number.
+    def seed(self, id: int) -> int:
+        return self.seeds[self.ids.index(id)]
 
-        The only one needs no choice.
+    def matching(self, path: object, seed: Any = None, number: Any = None) -> list[int]:
+        """The ids of the members that a user chose, by seed, by number or by both; at least one.
+
+        `path` is their run or folder, for messages.
         """
         if number is not None and not self.numbers:
             raise InputError(
                 f"{path} has no member {number}, because nothing varies between its seeds; choose "
                 f"one of the seeds {', '.join(map(str, self.seeds))}"
             )
-        what, wanted = ("seed", seed) if number is None else ("member", number)
-        column = self.seeds if number is None else self.numbers
-        if wanted is not None:
-            wanted = parse(Option(what), wanted, int)
-        pairs = zip(self.ids, column, strict=True)
-        matching = [id for id, value in pairs if wanted in (None, value)]
-        if not matching:
-            allowed = ", ".join(map(str, dict.fromkeys(column)))
-            raise InputError(f"{path} has no {what} {wanted}; allowed: {allowed}")
+        wanted = {
+            what: parse(Option(what), value, int)
+            for what, value in (("member", number), ("seed", seed))
+            if value is not None
+        }
+        columns = {"member": self.numbers, "seed": self.seeds}
+        positions = list(range(len(self)))
+        for what, value in wanted.items():
+            matching = [m for m in positions if columns[what][m] == value]
+            if not matching:
+                allowed = listed(dict.fromkeys(columns[what][m] for m in positions))
+                owner = path if len(positions) == len(self) else f"member {number} of {path}"
+                raise InputError(f"{owner} has no {what} {value}; allowed: {allowed}")
+            positions = matching
+        return [self.ids[m] for m in positions]
+
+    def chosen(self, path: object, seed: Any, number: Any = None) -> int:
+        """The only member that matches; the only one of all needs no choice."""
+        matching = self.matching(path, seed, number)
         if len(matching) > 1:
-            of = "" if wanted is None else f" with {what} {wanted}"
+            of = "" if seed is None else f" with seed {seed}"
             raise InputError(
-                f"{path} has several {self.kind}s{of}: choose one of "
-                f"{', '.join(map(str, matching))}"
+                f"{path} has several {self.kind}s{of}: choose one of {listed(matching)}"
             )
         return matching[0]
 
     def configurations(self) -> list[list[int]]:
-        """The members, by position, that differ in their seeds alone, in order."""
-        groups: dict[tuple[float, ...], list[int]] = {}
-        for m in range(len(self)):
-            groups.setdefault(tuple(self.values(m).values()), []).append(m)
+        """The members, by position, that differ in their seeds alone, in order.
+
+        One that has the values and the seed of another belongs to a configuration of its own.
+        """
+        groups: dict[object, list[int]] = {}
+        times: Counter[object] = Counter()
+        for m, seed in enumerate(self.seeds):
+            values = tuple(self.values(m).values())
+            groups.setdefault((values, times[values, seed]), []).append(m)
+            times[values, seed] += 1
         return list(groups.values())
 
     def take(self, positions: Sequence[int]) -> "Members":
@@ -121,13 +145,13 @@ class Members:
         Runs in which nothing varies have different seeds and no numbers.
         """
         seeds = typed("seeds", data["seeds"], list)
-        listed = typed("numbers", data.get("numbers") or [], list)
-        varied = typed("varied", data.get("varied") or {}, dict)
-        if not listed:
+        numbered = typed("numbers", data.get("numbers", []), list)
+        varied = typed("varied", data.get("varied", {}), dict)
+        if not numbered:
             if varied:
                 raise InputError("'varied' is given without 'numbers'")
             return cls(parse_seeds(seeds))
-        numbers = _whole("numbers", listed)
+        numbers = _whole("numbers", numbered)
         if len(set(numbers)) < len(numbers) or len(numbers) > MOST_SEEDS:
             raise InputError(f"'numbers' must be at most {MOST_SEEDS:,} different ones")
         columns = {name: typed(name, values, list) for name, values in varied.items()}
@@ -138,6 +162,18 @@ class Members:
             {name: tuple(_number(name, v) for v in values) for name, values in columns.items()},
             numbers,
         )
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """`0, 3`, or `0–7, 9`: three or more in a row are a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = ([f"{run[0]}–{run[-1]}"] if len(run) > 2 else map(str, run) for run in runs)
+    return ", ".join(text for part in parts for text in part)
 
 
 def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,21 @@ class RunRecord:
         """The members' seeds, each once."""
         return tuple(dict.fromkeys(self.members.seeds))
 
+    def configurations(self) -> list["RunRecord"]:
+        """A record per configuration, as of a run of these hyperparameters and members alone.
+
+        Of a run in which nothing varies, this is the record itself.
+        """
+        members = self.members
+        return [
+            replace(
+                self,
+                members=replace(members.take(positions), varied={}),
+                hyperparameters={**self.hyperparameters, **members.values(positions[0])},
+            )
+            for positions in (members.configurations() if members.numbers else ())
+        ] or [self]
+
     @classmethod
     def read(cls, folder: Path) -> "RunRecord":
         """Read `folder`/config.json; an `InputError` says what is missing or wrong in it."""
@@ -119,12 +134,17 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     task, dataset = typed("task", data["task"], dict), data.get("dataset")
     start, fingerprint = data.get("start_from"), data.get("fingerprint")
     counts = ("steps", "evaluate_every", "evaluation_episodes")
+    members = Members.from_json(data)
+    hyperparameters = typed("hyperparameters", data["hyperparameters"], dict)
+    for name in members.varied:
+        if type(hyperparameters.get(name)) not in (int, float):
+            raise InputError(f"'varied' has {name!r:.99}, which is no number of 'hyperparameters'")
     return {
         "algorithm": typed("algorithm", data["algorithm"], str),
         "variant": typed("variant", data.get("variant", ""), str),
         "task": read_task(task),
-        "members": Members.from_json(data),
-        "hyperparameters": typed("hyperparameters", data["hyperparameters"], dict),
+        "members": members,
+        "hyperparameters": hyperparameters,
         "dataset": _dataset(typed("dataset", dataset, dict)) if dataset else None,
         "start_from": None if start is None else _start(typed("start_from", start, dict)),
         "normalise_observations": typed(

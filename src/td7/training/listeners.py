@@ -25,7 +25,7 @@ class RunListeners:
 
     @contextmanager
     def attached(self, folder: RunFolder, steps: Mapping[int, int]) -> Iterator[None]:
-        """Receive a run's rows, start and end; `steps` has those that each seed has made before."""
+        """Receive a run's rows, start and end; `steps` has what each member made before."""
         with ExitStack() as resources:
             if loggers := self._loggers(folder, steps):
                 for logger in loggers:
@@ -50,7 +50,9 @@ class RunListeners:
         chosen, progress = self._setup.loggers, self._setup.progress
         loggers: list[Logger] = []
         if chosen.tensorboard:
-            loggers.append(EventFiles(folder.path / "tensorboard", steps, progress.warn))
+            loggers.append(
+                EventFiles(folder.path / "tensorboard", steps, progress.warn, folder.members)
+            )
         if chosen.has_service:
             run = LoggedRun(RunRecord.read(folder.path))
             services: list[Service] = []
@@ -72,7 +74,7 @@ class RunListeners:
 
 def _scalars(folder: RunFolder, steps: Mapping[int, int]) -> Scalars:
     """Return what makes points of new rows, after those that the tables have already."""
-    scalars = Scalars(steps)
+    scalars = Scalars(steps, folder.members)
     for name, table in folder.tables.items():
         for _ in scalars.points(name, table.columns, table.read()):
             pass

@@ -91,6 +91,11 @@ def read_start(
     `learner` is a new one with one member.
     """
     record = RunRecord.read(folder)
+    if varied := record.members.varied:
+        raise InputError(
+            f"{folder} has several values of {', '.join(varied)}; a run starts from one in which "
+            f"nothing varies: train the values that you want alone, with {Option('set')}"
+        )
     theirs = _checked_hyperparameters(record, config)
     _check_sizes(record, spec)
     reader = _Reader(record, theirs, learner)

@@ -1,4 +1,4 @@
-"""MLflow: a run per seed, with their group as a tag."""
+"""MLflow: a run per member, with their group as a tag."""
 
 import json
 import os
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 class MlflowRuns:
-    """The seeds of a run as runs of MLflow."""
+    """The members of a run as runs of MLflow."""
 
     name = "MLflow"
 
@@ -28,7 +28,7 @@ class MlflowRuns:
         self._run = run
         self._client: Any = None
         self._ids: dict[int, str] = {}
-        self._logged: dict[tuple[int, str], set[int]] = {}  # steps, by seed and tag
+        self._logged: dict[tuple[int, str], set[int]] = {}  # steps, by member and tag
 
     def open(self) -> str:
         if self._uri.startswith("file:"):
@@ -38,9 +38,11 @@ class MlflowRuns:
 
         self._client = self._client or MlflowClient(self._uri)
         experiment = self._experiment()
-        for seed in self._run.record.seeds:
-            if seed not in self._ids:
-                self._ids[seed] = self._continued(experiment, seed) or self._new(experiment, seed)
+        for member in self._run.record.members.ids:
+            if member not in self._ids:
+                self._ids[member] = self._continued(experiment, member) or self._new(
+                    experiment, member
+                )
         is_shown = self._uri.startswith("http")
         return f"{self._uri.rstrip('/')}/#/experiments/{experiment}" if is_shown else self._uri
 
@@ -52,27 +54,27 @@ class MlflowRuns:
             return str(self._client.create_experiment(name))
         return str(self._client.get_experiment_by_name(name).experiment_id)
 
-    def _continued(self, experiment: str, seed: int) -> str:
-        """Return the id of the seed's run, which an earlier process began, or ""."""
-        query = f"tags.`{ID}` = '{self._run.id(seed)}'"
+    def _continued(self, experiment: str, member: int) -> str:
+        """Return the id of the member's run, which an earlier process began, or ""."""
+        query = f"tags.`{ID}` = '{self._run.id(member)}'"
         runs = self._client.search_runs([experiment], query, max_results=1)
         if not runs:
             return ""
         id = str(runs[0].info.run_id)
         for tag in runs[0].data.metrics:
             history = self._client.get_metric_history(id, tag)
-            self._logged[seed, tag] = {metric.step for metric in history}
+            self._logged[member, tag] = {metric.step for metric in history}
         self._client.update_run(id, status="RUNNING")
         return id
 
-    def _new(self, experiment: str, seed: int) -> str:
+    def _new(self, experiment: str, member: int) -> str:
         from mlflow.entities import Param
 
         run = self._run
-        tags = {ID: run.id(seed), "group": run.group, "version": run.version}
-        name = run.name(seed)
+        tags = {ID: run.id(member), "group": run.group, "version": run.version}
+        name = run.name(member)
         id = str(self._client.create_run(experiment, run_name=name, tags=tags).info.run_id)
-        params = [Param(name, value) for name, value in _flat(run.config(seed))]
+        params = [Param(name, value) for name, value in _flat(run.config(member))]
         for some in _parts(params, MOST_PARAMS):
             self._client.log_batch(id, params=some)
         return id
@@ -82,16 +84,16 @@ class MlflowRuns:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics: dict[int, list[Any]] = {seed: [] for seed in self._ids}
+        metrics: dict[int, list[Any]] = {member: [] for member in self._ids}
         for point in points:
-            metrics[point.seed] += [
+            metrics[point.id] += [
                 Metric(tag, value, now, point.step)
                 for tag, value in point.scalars.items()
-                if point.step not in self._logged.get((point.seed, tag), ())
+                if point.step not in self._logged.get((point.id, tag), ())
             ]
-        for seed, own in metrics.items():
+        for member, own in metrics.items():
             for some in _parts(own, MOST_METRICS):
-                self._client.log_batch(self._ids[seed], metrics=some)
+                self._client.log_batch(self._ids[member], metrics=some)
 
     def close(self, outcome: Outcome) -> None:
         for id in self._ids.values():

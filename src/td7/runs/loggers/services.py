@@ -35,7 +35,7 @@ class Outcome(Enum):
 
 
 class Service(Protocol):
-    """Has a run of its own per seed. All calls come from one thread, and may raise anything."""
+    """Has a run of its own per member. All calls come from one thread, and may raise anything."""
 
     name: str
 
@@ -146,7 +146,7 @@ class LoggedRun:
 
     @property
     def group(self) -> str:
-        """What its seeds have in common: a study's row and task, or the folder's name."""
+        """What its members have in common: a study's row and task, or the folder's name."""
         record = self.record
         return f"{record.variant} on {self.env_id}" if record.variant else record.folder.name
 
@@ -171,14 +171,30 @@ class LoggedRun:
         others = os.environ.get("WANDB_TAGS", "").split(",")
         return [self.version, *(tag.strip() for tag in others if tag.strip())]
 
-    def id(self, seed: object) -> str:
+    def id(self, member: object) -> str:
         """One that no other run has, and that stays on resume."""
-        return f"{self.record.data['logging_id']}-{seed}"
+        return f"{self.record.data['logging_id']}-{member}"
 
-    def name(self, seed: int) -> str:
-        return f"{self.group}, seed {seed}"
+    def name(self, member: int) -> str:
+        members = self.record.members
+        values = members.description(members.ids.index(member))
+        return f"{self.group}, {f'member {member}, {values}' if values else f'seed {member}'}"
 
-    def config(self, seed: int) -> dict[str, Any]:
-        """config.json, with the names by which openrlbenchmark selects runs."""
-        exp_name = self.record.variant or self.record.algorithm
-        return {**self.record.data, "exp_name": exp_name, "env_id": self.env_id, "seed": seed}
+    def config(self, member: int) -> dict[str, Any]:
+        """config.json, with the names by which openrlbenchmark selects runs.
+
+        Where hyperparameters vary, it has the member's.
+        """
+        record = self.record
+        members, exp_name = record.members, record.variant or record.algorithm
+        m = members.ids.index(member)
+        own: dict[str, Any] = {
+            "exp_name": exp_name,
+            "env_id": self.env_id,
+            "seed": members.seeds[m],
+        }
+        if members.numbers:
+            values = members.values(m)
+            own |= {"hyperparameters": {**record.hyperparameters, **values}, "varied": values}
+            own |= {"numbers": [member], "member": member}
+        return {**record.data, **own}

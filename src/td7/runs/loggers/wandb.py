@@ -1,4 +1,4 @@
-"""Weights & Biases: a run per seed, in a group."""
+"""Weights & Biases: a run per member, in a group."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ STEP = "global_step"  # the axis of all charts; openrlbenchmark needs this name
 
 
 class WandbRuns:
-    """The seeds of a run as runs of W&B.
+    """The members of a run as runs of W&B.
 
     W&B's own files are where it always has them, in WANDB_DIR or the working folder, and not in the
     run folder, since they contain links.
@@ -29,27 +29,27 @@ class WandbRuns:
         self._runs: dict[int, Any] = {}
 
     def open(self) -> str:
-        for seed in self._run.record.seeds:
-            if seed not in self._runs:
-                self._runs[seed] = self._open(seed)
+        for member in self._run.record.members.ids:
+            if member not in self._runs:
+                self._runs[member] = self._open(member)
         first = next(iter(self._runs.values()))
         if first.offline:
             files = Path(first.dir).parents[1] / f"offline-run-*-{self._run.id('*')}"
             return f"offline, `wandb sync {files}` uploads it"
         return first.project_url or ""
 
-    def _open(self, seed: int) -> Any:
+    def _open(self, member: int) -> Any:
         import wandb
 
         record = self._run.record
         run = wandb.init(
             project=self._project,
             entity=self._entity,
-            id=self._run.id(seed),
-            name=self._run.name(seed),
+            id=self._run.id(member),
+            name=self._run.name(member),
             group=self._run.group,
             tags=self._run.tags,
-            config=self._run.config(seed),
+            config=self._run.config(member),
             dir=self._folder,
             resume="allow",
             reinit="create_new",  # a user's own run goes on as well
@@ -57,7 +57,7 @@ class WandbRuns:
                 console="off",
                 silent=True,
                 save_code=False,
-                x_disable_stats=seed != record.seeds[0],  # of the machine: once is enough
+                x_disable_stats=member != record.members.ids[0],  # of the machine: once is enough
             ),
         )
         for group in GROUPS:
@@ -66,7 +66,7 @@ class WandbRuns:
 
     def send(self, points: Sequence[Point]) -> None:
         for point in points:
-            run = self._runs[point.seed]
+            run = self._runs[point.id]
             # W&B knows the last number of a run that it continues: what a process logged after
             # the snapshot that the run resumes is there already.
             if point.rows >= run.step:
