@@ -22,7 +22,7 @@ LONGEST_TEXT = 36  # characters of a cell in one line
 def table_part(table: Table) -> str:
     """A table below its caption."""
     name = html.escape(table.name)
-    body = _scrollable(
+    body = scrollable(
         table.header,
         table.lines,
         f'id="table-{name}" aria-labelledby="{name}-title" aria-describedby="{name}-caption"',
@@ -36,7 +36,7 @@ def table_part(table: Table) -> str:
     )
 
 
-def _scrollable(
+def scrollable(
     header: Sequence[str], lines: Iterable[Sequence[Cell]], attributes: str, label: str
 ) -> str:
     """A table that scrolls sideways in a narrow window, except for its first column.
@@ -108,7 +108,7 @@ def every_run(results: Sequence[Result]) -> str:
     """A line per run, with its command."""
     columns = ("row", "study", "task or data", "seeds", "steps", "state", "hours", "started")
     lines = [[Cell(plain(text)) for text in _run_texts(result)] for result in results]
-    table = _scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
+    table = scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
     return (
         '<section id="every-run" aria-labelledby="every-run-title">'
         '<h2 id="every-run-title">Every run</h2>\n'

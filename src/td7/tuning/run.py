@@ -17,10 +17,11 @@ from td7.processes import available_cores
 from td7.rollouts.registration import describe
 from td7.training.hardware import PROCESSES_PER_CORE, choose_device
 from td7.training.resolve import read_dataset, run_config
-from td7.tuning.folder import SEARCH, SearchRecord, check_continues
+from td7.tuning.folder import SearchRecord, check_continues
 from td7.tuning.options import TuneOptions
+from td7.tuning.page import write_search
 from td7.tuning.progress import progress_maker
-from td7.tuning.result import Search, write_table
+from td7.tuning.result import Search
 from td7.tuning.rungs import rungs
 from td7.tuning.search import Plan, SearchRun
 from td7.tuning.space import search_space
@@ -142,13 +143,13 @@ def run_search(plan: Plan) -> Search:
         trials = Trials(folder, plan.options, plan.space)
         search = SearchRun(plan, record, trials, folder.absolute())
         try:
-            search.run(progress_maker(quiet=plan.options.quiet), lambda _: None)
+            search.run(progress_maker(quiet=plan.options.quiet), lambda _: write(folder))
         except Stopped as stop:
             raise Stopped(stop.signum, folder) from stop
-        found = Search(folder)
-        write_table(found)
-    return found
+        write(folder)
+    return Search(folder)
 
 
-def is_search(folder: Path) -> bool:
-    return (folder / SEARCH).is_file()
+def write(folder: Path) -> None:
+    """Write what a search has found so far, as a page and a table."""
+    write_search(Search(folder))
