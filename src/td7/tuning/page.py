@@ -117,7 +117,11 @@ def _best(search: Search) -> str:
     if usual:
         names[usual.number] = "the usual values" if usual != best else "the best: the usual values"
     lines = [
-        [Cell(f"trial {n}, {name}"), *_scores(search, search.all[n]), *_values(search.all[n])]
+        [
+            Cell(f"trial {n}, {name}"),
+            *_scores(search, search.all[n]),
+            *_values(search, search.all[n]),
+        ]
         for n, name in names.items()
     ]
     header = ("trial", *_rung_names(search), *search.record.space)
@@ -190,6 +194,8 @@ def _curves(search: Search) -> str:
 
 def _trials(search: Search) -> str:
     """All trials, the best first, and trials.csv."""
+    if not search.all:
+        return "<p>No trial has begun yet.</p>"
     scored = ranked(search.all)
     others = [trial for trial in search.all if trial not in scored]
     header = ("trial", *_rung_names(search), *search.record.space, "state")
@@ -197,7 +203,7 @@ def _trials(search: Search) -> str:
         [
             Cell(str(trial.number)),
             *_scores(search, trial),
-            *_values(trial),
+            *_values(search, trial),
             Cell(trial.state if trial in scored or trial.state == "running" else "diverged"),
         ]
         for trial in [*scored, *others]
@@ -222,8 +228,9 @@ def _scores(search: Search, trial: Trial) -> list[Cell]:
     ]
 
 
-def _values(trial: Trial) -> list[Cell]:
-    return [Cell(plain(value_text(value))) for value in trial.values.values()]
+def _values(search: Search, trial: Trial) -> list[Cell]:
+    values = [trial.values.get(name, NOTHING) for name in search.record.space]
+    return [Cell(plain(value_text(value))) for value in values]
 
 
 def _rungs(search: Search) -> str:
