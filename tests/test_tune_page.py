@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import optuna
 import pytest
 
 import td7
 from commands import FailingCommand
+from doc_blocks import blocks, small_sizes
 from folders import two_policies
 from td7.cli.main import main
 from td7.tuning.charts import chart_data, curves
@@ -341,6 +343,25 @@ def test_a_wave_whose_folder_is_gone_has_no_curves(folder: Path, tmp_path: Path)
     assert curves(search) == []
     assert chart_data(search, [])["studies"] == []
     assert 'id="curves"' not in page(search)
+
+
+# -- the guide -----------------------------------------------------------------------------------
+
+
+def test_the_guides_own_loop_prunes(working_folder: Path) -> None:
+    """An exception of its listener ends the trial and nothing else; its runs are small here."""
+    code = blocks("docs/guides/tuning.md")[-1].code.partition("study = ")[0]
+    names: dict[str, Any] = {}
+    exec(compile(code, "tuning.md", "exec"), names)
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
+    with small_sizes():
+        study.optimize(names["objective"], n_trials=1)
+        study.pruner = optuna.pruners.ThresholdPruner(lower=1e9)
+        study.optimize(names["objective"], n_trials=1)
+    trained, pruned = study.trials
+    assert (trained.state.name, pruned.state.name) == ("COMPLETE", "PRUNED")
+    assert trained.value == trained.intermediate_values[100]
+    assert list(pruned.intermediate_values) == [0]
 
 
 # -- td7 report ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Scores of different rungs are those of trainings of different length, so that ev
 colour of the last rung that its trial has reached.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -25,7 +26,8 @@ from td7.tuning.trials import Trial
 FIRST_COLOUR, LAST_COLOUR = (0x9A, 0xA1, 0xAC), (0x00, 0x72, 0xB2)  # of rungs
 BEST_COLOUR, LINE_COLOUR = "#d55e00", "#2a2a2a"
 PANEL = (5.0, 3.2)  # inches
-LONGEST_CHOICE = 12  # characters
+LONGEST_CHOICE, LONGEST_CHOICES = 12, 28  # characters of one, and of all in a line
+MANY_DECADES = 2.2  # of a scale, whose labels are then powers of ten alone
 EDGE = 0.05  # beside a range, as a share of it
 GOLDEN = 0.618  # spreads trials with the same choice sideways
 
@@ -127,7 +129,7 @@ def draw_slice(axes: Any, shown: Shown, name: str) -> Points:
     positions = {n: float(value) for n, value in having.items() if _is_number(value)}
     low, high = float(match["low"]), float(match["high"])
     if match["log"]:
-        _log_scale(axes)
+        _log_scale(axes, decades=math.log10(high / low))
         axes.set_xlim(low * (low / high) ** EDGE, high * (high / low) ** EDGE)
     else:
         axes.set_xlim(low - EDGE * (high - low), high + EDGE * (high - low))
@@ -145,7 +147,7 @@ def _choices(axes: Any, text: str, having: Mapping[int, Any]) -> dict[int, float
     for value in having.values():
         order.setdefault(_word(value), len(order))
     shown = [w if len(w) <= LONGEST_CHOICE else f"{w[: LONGEST_CHOICE - 1]}…" for w in order]
-    turned = {"rotation": 30, "ha": "right"} if sum(map(len, shown)) > 36 else {}
+    turned = {"rotation": 30, "ha": "right"} if sum(map(len, shown)) > LONGEST_CHOICES else {}
     axes.set_xticks(range(len(order)), shown, **turned)
     axes.set_xlim(-0.5, len(order) - 0.5)
     return {n: order[_word(v)] + 0.4 * (n * GOLDEN % 1 - 0.5) for n, v in having.items()}
@@ -159,11 +161,12 @@ def _word(value: Any) -> str:
         return str(value).lower() if str(value) in ("True", "False") else str(value)
 
 
-def _log_scale(axes: Any) -> None:
+def _log_scale(axes: Any, decades: float) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=8))
+    subs = (1.0, 3.0) if decades < MANY_DECADES else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
