@@ -8,13 +8,14 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import optuna
 import pytest
 
 from dataset_files import save
@@ -29,6 +30,8 @@ from td7.studies import run as study_run
 from td7.studies.rows import STUDIES, variant
 from td7.training import resolve
 from td7.training.resolve import settings_of
+from td7.tuning import run as tuning_run
+from td7.tuning.options import TuneOptions
 from td7.types import Task
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +42,7 @@ FENCE = re.compile(
 NOT_RUN = re.compile(r"<!-- not run: ((?:(?!-->).)+?) -->\s*$", re.DOTALL)
 
 STEPS = 100
+TRIALS = 3  # of a search
 SMALL = {  # hyperparameters are at most these
     "random_steps": 40,
     **dict.fromkeys(("hidden_dim", "critic_hidden_dim", "actor_hidden_dim", "embedding_dim"), 8),
@@ -157,6 +161,8 @@ def small_sizes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "train_options", partial(_train_options, resolve.train_options))
         patch.setattr(study_run, "study_options", partial(_study_options, study_run.study_options))
+        patch.setattr(tuning_run, "tune_options", partial(_tune_options, tuning_run.tune_options))
+        patch.setattr(optuna.Study, "optimize", partialmethod(_optimize, optuna.Study.optimize))
         patch.setattr(api, "resume", partial(_resume, api.resume))
         patch.setattr(api, "evaluate", partial(_evaluate, api.evaluate))
         yield
@@ -211,6 +217,29 @@ def _study_options(original: Any, values: Mapping[str, Any]) -> StudyOptions:
     return dataclasses.replace(
         options, steps=STEPS, seeds=(0,), evaluate_every=STEPS, evaluation_episodes=1, quiet=True
     )
+
+
+def _tune_options(original: Any, values: Mapping[str, Any]) -> TuneOptions:
+    options: TuneOptions = original(values)
+    small = _small_settings(options.run_options)
+    return dataclasses.replace(
+        options,
+        steps=STEPS,
+        seeds=parse_seeds(options.seeds)[:1],
+        trials=min(options.trials, TRIALS),
+        set={name: value for name, value in small.items() if name not in dict(options.search)},
+        evaluate_every=STEPS // 2,
+        evaluation_episodes=1,
+        workers="0",
+        processes="1",
+        engine="eager",
+        device="cpu",
+        quiet=True,
+    )
+
+
+def _optimize(study: Any, original: Any, objective: Any, *, n_trials: int) -> None:
+    original(study, objective, n_trials=min(n_trials, TRIALS))
 
 
 def _resume(original: Any, path: Any, *, steps: int | None = None, **options: Any) -> Any:

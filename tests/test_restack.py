@@ -62,9 +62,13 @@ ALL = [(rate, seed) for rate in RATES for seed in SEEDS]
     ],
 )
 def test_survivors_of_two_runs_continue_like_members_that_stayed(
-    algorithm: str, options: Sequence[tuple[str, Any]], tmp_path: Path
+    algorithm: str,
+    options: Sequence[tuple[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four of six members, of two runs and with padding, in another order, for 40 more steps."""
+    monkeypatch.setattr("td7.training.start.UNPADDED", ())
     first = train(tmp_path / "a", algorithm, Stack(members(*ALL[:4])), 40, options)
     second = train(tmp_path / "b", algorithm, Stack(members(*ALL[4:])), 40, options)
     whole = train(tmp_path / "whole", algorithm, Stack(members(*ALL)), 80, options)
@@ -86,8 +90,9 @@ def test_survivors_of_two_runs_continue_like_members_that_stayed(
         assert abs(flat - expected).max() <= 1e-7 * abs(expected).max()
 
 
-def test_the_state_is_the_same_bit_for_bit(tmp_path: Path) -> None:
+def test_the_state_is_the_same_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that continues members without a further step holds what they had."""
+    monkeypatch.setattr("td7.training.start.UNPADDED", ())
     first = train(tmp_path / "a", "td7", Stack(members(*ALL[:4])), 80)
     stack = Stack(members(ALL[2], ALL[1]), 1, [Origin(first, 2), Origin(first, 1)])
     again = train(tmp_path / "again", "td7", stack, 80)

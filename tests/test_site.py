@@ -219,6 +219,8 @@ def test_commands_parse(
     elif name == "study":
         here = ["cpu" if before == "--device" else word for before, word in pairwise(("", *words))]
         assert main([*here, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
+    elif name == "tune":
+        assert main([*words, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
     elif name == "bench":
         build_parser(words)[0].parse_args(words)  # main would measure
     elif words[:2] == ["dataset", "fetch"]:

@@ -20,12 +20,14 @@ from td7.cli.parser import Parser, with_default
 from td7.cli.train import hyperparameters
 from td7.option_values import to_word
 from td7.options import StudyOptions, TrainOptions, in_python
+from td7.tuning.options import TuneOptions
 
 # Within the help of an option: `code`, an option, or name=value.
 CODE = re.compile(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*)|\b([a-z_]+=[\w.]+)")
 FUNCTIONS = {
     "train": (TrainOptions, option_types.TrainKeywords),
     "study": (StudyOptions, option_types.StudyKeywords),
+    "tune": (TuneOptions, option_types.TuneKeywords),
 }
 
 
@@ -94,7 +96,7 @@ class Command(Generated):
 
 
 class Options(Generated):
-    """Keyword arguments of `td7.train` or `td7.study`: name, type, default and meaning."""
+    """Keyword arguments of a function of td7: name, type, default and meaning."""
 
     def made(self, name: str) -> Iterator[nodes.Node]:
         options, keywords = FUNCTIONS[name]

@@ -335,21 +335,36 @@ def _last_evaluations(run: RunRecord) -> dict[int, int]:
 def report(
     paths: AnyPath | Iterable[AnyPath],
     *,
-    out: AnyPath = "report",
+    out: AnyPath | None = None,
     figures: bool = True,
     markdown: AnyPath | Iterable[AnyPath] = (),
 ) -> "WrittenReport":
     """Write tables, figures and a web page of runs into the folder `out`; return what was written.
 
-    `paths` are runs, run folders, study folders, or folders of these. `markdown` names files that
-    receive all tables, or those that their marks name, as `td7 report --help` describes. The result
-    has the path of the page, a line on the runs, and notes on what is missing.
+    `paths` are runs, run folders, study folders, or folders of these, and `out` is "report" unless
+    it is given. The folder of a search, alone, has a page of its own, report.html, which is written
+    into it unless `out` is given. `markdown` names files that receive all tables, or those that
+    their marks name, as `td7 report --help` describes. The result has the path of the page, a line
+    on the runs, and notes on what is missing.
     """
     from td7.reports.write import write_report
+    from td7.tuning.folder import is_search
 
-    return write_report(
-        _as_paths(paths), Path(out), with_figures=figures, markdown=_as_paths(markdown)
-    )
+    folders, files = _as_paths(paths), _as_paths(markdown)
+    target = None if out is None else Path(out)
+    searches = [folder for folder in folders if is_search(folder)]
+    if not searches:
+        out_folder = target or Path("report")
+        return write_report(folders, out_folder, with_figures=figures, markdown=files)
+    if len(folders) > 1 or files:
+        raise InputError(
+            f"{searches[0]} holds a search, which has a page of its own; give it alone, without "
+            f"{Option('markdown')}"
+        )
+    from td7.tuning.page import write_search
+    from td7.tuning.result import Search
+
+    return write_search(Search(searches[0]), target)
 
 
 def _as_paths(given: AnyPath | Iterable[AnyPath]) -> list[Path]:

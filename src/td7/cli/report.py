@@ -12,10 +12,15 @@ HELP = "make tables, figures and a web page from runs, compared with the paper"
 def add_options(parser: Parser, words: Sequence[str]) -> None:
     del words
     parser.add_argument(
-        "dirs", metavar="DIR", nargs="+", help="run folders, study folders, or folders of these"
+        "dirs",
+        metavar="DIR",
+        nargs="+",
+        help="run folders, study folders, or folders of these; or the folder of one search",
     )
     parser.add_argument(
-        "--out", metavar="DIR", default="report", help="folder of the report (default: report)"
+        "--out",
+        metavar="DIR",
+        help="folder of the report (default: report; of a search, its own folder)",
     )
     parser.add_argument(
         "--no-figures", action="store_true", help="write only the tables and the page"

@@ -75,6 +75,10 @@ def _show_result(search: "Search") -> None:
 
     console = new_console()
     console.print(trial_table(search.all))
-    lines = {"best": search.command, "all files": str(search.path)}
+    lines = {
+        "best": search.command,
+        "page": str(search.path / "report.html"),
+        "all files": str(search.path),
+    }
     for label, text in lines.items():
         console.print(f"{label:10} {text}", highlight=False, soft_wrap=True, markup=False)

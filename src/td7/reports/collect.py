@@ -23,6 +23,7 @@ MOST_RUNS = 10_000  # that are looked for; a study.json may list any number
 class Folders(NamedTuple):
     runs: list[Path]
     studies: list[Path]
+    searches: list[Path]  # whose runs are trials, which end at different steps
 
 
 def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
@@ -30,10 +31,13 @@ def collect(folders: Sequence[Path]) -> tuple[list[Result], list[str]]:
     results: list[Result] = []
     notes: list[str] = []
     for folder in folders:
-        runs, studies = find(folder)
+        runs, studies, searches = find(folder)
         read, problems = read_runs(runs)
         results += read
         notes += problems
+        notes += [
+            f"{path} left out: a search; `td7 report {path}` is about it" for path in searches
+        ]
         for path in studies:
             notes += _missing_runs(path, results)
     results, pool_notes = pool(sorted(name_rows(results), key=pooling_order))
@@ -73,19 +77,25 @@ def notes_of_runs(named: Iterable[tuple[str, Result, Sequence[str]]]) -> list[st
 
 
 def find(folder: Path) -> Folders:
-    """The run and study folders in a folder, by name; a run folder is not searched further."""
+    """The run, study and search folders in a folder, by name; no folders in runs or searches."""
     if not folder.exists():
         raise InputError(f"{folder} does not exist")
-    folders = Folders([], [])
+    folders = Folders([], [], [])
     for path, names, files in os.walk(folder):
         names.sort()
         if "config.json" in files:
             names.clear()
             folders.runs.append(Path(path))
+        elif "search.json" in files:
+            names.clear()
+            folders.searches.append(Path(path))
         elif "study.json" in files:
             folders.studies.append(Path(path))
     if not folders.runs and not folders.studies:
-        raise InputError(f"{folder} holds no runs: neither it nor a folder in it has a config.json")
+        reason = "neither it nor a folder in it has a config.json"
+        if folders.searches:
+            reason = f"{folders.searches[0]} is a search; give td7 report its folder"
+        raise InputError(f"{folder} holds no runs: {reason}")
     return folders
 
 

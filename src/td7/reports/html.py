@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -29,15 +29,36 @@ def page(report: Report) -> str:
         **({"missing": "What is missing"} if report.notes else {}),
         "machines": "Machines and versions",
     }
+    return whole_page(
+        title=TITLE if report.uses_paper else NEUTRAL_TITLE,
+        summary=report.summary,
+        links=links,
+        sections=[*sections, every_run(report), missing(report.notes), machines(report)],
+        data=chart_data(report),
+    )
+
+
+def whole_page(
+    *,
+    title: str,
+    summary: str,
+    links: Mapping[str, str],
+    sections: Sequence[str],
+    data: Mapping[str, Any],
+) -> str:
+    """A page of sections in HTML; `links` has the texts of the navigation by the sections' ids.
+
+    `data` is what the script draws, as `chart_data` makes it.
+    """
     parts = {
-        "title": html.escape(TITLE if report.uses_paper else NEUTRAL_TITLE),
-        "summary": html.escape(report.summary),
+        "title": html.escape(title),
+        "summary": html.escape(summary),
         "navigation": "\n".join(
             f'<a href="#{html.escape(name)}">{html.escape(text)}</a>'
             for name, text in links.items()
         ),
-        "body": "\n".join([*sections, every_run(report), missing(report.notes), machines(report)]),
-        "data": _as_json(chart_data(report)),
+        "body": "\n".join(sections),
+        "data": _as_json(data),
         "style": _file("style.css"),
         "script": _file("script.js"),
     }

@@ -22,7 +22,7 @@ LONGEST_TEXT = 36  # characters of a cell in one line
 def table_part(table: Table) -> str:
     """A table below its caption."""
     name = html.escape(table.name)
-    body = _scrollable(
+    body = scrollable(
         table.header,
         table.lines,
         f'id="table-{name}" aria-labelledby="{name}-title" aria-describedby="{name}-caption"',
@@ -36,7 +36,7 @@ def table_part(table: Table) -> str:
     )
 
 
-def _scrollable(
+def scrollable(
     header: Sequence[str], lines: Iterable[Sequence[Cell]], attributes: str, label: str
 ) -> str:
     """A table that scrolls sideways in a narrow window, except for its first column.
@@ -113,7 +113,7 @@ def every_run(report: Report) -> str:
     varies = any(result.record.members.numbers for result in report.results)
     whole = ", with all of its configurations" if varies else ""
     every = report.runs if varies else f"{len(report.results)} runs"
-    table = _scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
+    table = scrollable((*columns, "command"), lines, "", 'aria-labelledby="every-run-title"')
     return (
         '<section id="every-run" aria-labelledby="every-run-title">'
         '<h2 id="every-run-title">Every run</h2>\n'

@@ -73,6 +73,7 @@ from td7.training.warm_start import read_again, read_start
 from td7.types import Fingerprint, TaskSpec
 
 MAY_CHANGE = ("steps", "dataset")  # of config.json on resume: a run is extended, its data are moved
+UNPADDED = ("eager",)  # engines that compile nothing, so that shapes may change
 # Kept unless they are given again.
 RESUMED_OPTIONS = ("workers", "snapshot_every", "step_timeout", "tensorboard", "wandb", "mlflow")
 
@@ -115,7 +116,7 @@ def start(
     workers = choose_workers(options.workers, config.device, len(config.seeds))
     spec, fingerprint = _examine(config)
     config = replace(config, task=spec.task)
-    if stack is not None and config.processes == 1 and config.engine != "eager":
+    if stack is not None and config.processes == 1 and config.engine not in UNPADDED:
         config = replace(config, padding=stack.padding)
     if options.processes == "auto":
         config = _fit_to_memory(config, spec, options)

@@ -84,6 +84,10 @@ def _whole(name: str, value: Any) -> int:
     return parse_number(name, value, int, at_least=0)
 
 
+def is_search(folder: Path) -> bool:
+    return (folder / SEARCH).is_file()
+
+
 def wave_folder(folder: Path, number: int) -> Path:
     return folder / "waves" / f"{number:03d}"
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -23,11 +24,13 @@ SHOWN = 8  # trials
 
 
 def values_text(trial: Trial) -> str:
-    """`learning_rate=0.000312 discount=0.99`: three digits."""
-    return " ".join(
-        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in trial.values.items()
-    )
+    """`learning_rate=0.000312 discount=0.99`."""
+    return " ".join(f"{name}={value_text(value)}" for name, value in trial.values.items())
+
+
+def value_text(value: Any) -> str:
+    """Three digits of a number."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:

@@ -18,12 +18,13 @@ from td7.rollouts.registration import describe
 from td7.studies.run import cluster_resources
 from td7.training.hardware import PROCESSES_PER_CORE, choose_device
 from td7.training.resolve import read_dataset, run_config
-from td7.tuning.folder import SEARCH, SearchRecord, check_continues
+from td7.tuning.folder import SearchRecord, check_continues
 from td7.tuning.options import TuneOptions
+from td7.tuning.page import write_search
 from td7.tuning.plan import Plan
 from td7.tuning.progress import progress_maker
 from td7.tuning.ray_waves import RayWaves
-from td7.tuning.result import Search, write_table
+from td7.tuning.result import Search
 from td7.tuning.rungs import rungs
 from td7.tuning.search import Backend, SearchRun
 from td7.tuning.space import search_space
@@ -151,12 +152,11 @@ def run_search(plan: Plan) -> Search:
         search = SearchRun(plan, record, trials, folder.absolute())
         try:
             with closing(_backend(plan, trials)) as backend:
-                search.run(backend, lambda _: None)
+                search.run(backend, lambda _: write(folder))
         except Stopped as stop:
             raise Stopped(stop.signum, folder) from stop
-        found = Search(folder)
-        write_table(found)
-    return found
+        write(folder)
+    return Search(folder)
 
 
 def _backend(plan: Plan, trials: Trials) -> Backend:
@@ -167,5 +167,6 @@ def _backend(plan: Plan, trials: Trials) -> Backend:
     return LocalWaves(progress_maker(trials, quiet=options.quiet))
 
 
-def is_search(folder: Path) -> bool:
-    return (folder / SEARCH).is_file()
+def write(folder: Path) -> None:
+    """Write what a search has found so far, as a page and a table."""
+    write_search(Search(folder))

@@ -20,6 +20,7 @@ from td7.tuning.space import Dimension, Space
 JOURNAL = "optuna.log"
 STUDY = "td7"
 SCORES = "scores"
+FEWEST_FOR_IMPORTANCE = 10  # trials; with fewer it is noise
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Trial:
     values: Mapping[str, Any]  # of the hyperparameters that are searched
     state: str  # "running", "finished" or "pruned"
     scores: Mapping[int, tuple[float, ...]]  # steps of a rung: the mean return of each seed
+    is_usual: bool = False  # it has the values that the algorithm has without a search
 
     @property
     def steps(self) -> int:
@@ -123,7 +125,8 @@ class Trials:
             for steps, values in frozen.user_attrs.get(SCORES, {}).items()
         }
         state = self._states.get(frozen.state, "running")
-        return Trial(frozen.number, dict(frozen.params), state, scores)
+        is_usual = frozen.number == 0 and "fixed_params" in frozen.system_attrs  # of `suggest`
+        return Trial(frozen.number, dict(frozen.params), state, scores, is_usual)
 
     def score(self, number: int, steps: int, returns: Sequence[float]) -> None:
         """Keep the seeds' mean returns at a rung. Doing it twice changes nothing."""
@@ -148,13 +151,30 @@ class Trials:
         return optuna().trial.Trial(self._study, self._study.trials[number]._trial_id)
 
     def importances(self) -> dict[str, float]:
-        """How much each hyperparameter matters, by Optuna; empty if there are too few trials."""
+        """How much each hyperparameter matters for the score at the first rung, by PED-ANOVA.
+
+        All trials come to that rung, and only a few to the last. Empty if there are too few trials.
+        """
         package = optuna()
-        try:
-            with _without_warnings():
-                return dict(package.importance.get_param_importances(self._study))
-        except (ValueError, RuntimeError, ImportError):
+        first = min((step for one in self.all() for step in one.scores), default=0)
+        scored = [
+            (one, score)
+            for one in self._study.trials
+            if math.isfinite(score := one.intermediate_values.get(first, math.nan))
+        ]
+        if len(scored) < FEWEST_FOR_IMPORTANCE:
             return {}
+        study = package.create_study(direction="maximize")
+        for one, score in scored:
+            study.add_trial(
+                package.trial.create_trial(
+                    params=one.params, distributions=one.distributions, value=score
+                )
+            )
+        evaluator = package.importance.PedAnovaImportanceEvaluator()
+        with _without_warnings():
+            shares = package.importance.get_param_importances(study, evaluator=evaluator)
+        return {name: float(share) for name, share in shares.items()}
 
 
 def _distribution(package: Any, dimension: Dimension) -> Any:
