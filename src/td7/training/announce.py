@@ -52,10 +52,9 @@ def _who(config: RunConfig) -> str:
     seeds = ",".join(map(str, dict.fromkeys(members.seeds)))
     if not members.numbers:
         return f"seeds {seeds}"
-    configurations = (
-        f"{len(members.configurations())} configurations of {', '.join(members.varied)}"
-    )
-    return f"{len(members)} members ({configurations}), seeds {seeds}"
+    count = len(members.configurations())
+    what = f"{count} configuration{'s' * (count > 1)} of {', '.join(members.varied)}"
+    return f"{len(members)} members ({what}), seeds {seeds}"
 
 
 def _replay_size(setup: RunSetup) -> str:
