@@ -293,6 +293,10 @@ def test_a_subclass_adds_a_hyperparameter(module_of: Callable[[str], Any], tmp_p
     words = f"{{**{SMALL}, 'reward_scale': 0.1}}"
     shrunk = run_block(TRAIN_SCALED.replace('{"reward_scale": 0.1}', words), steps="90, quiet=True")
     assert shrunk["run"].config["hyperparameters"]["reward_scale"] == 0.1
+    both = td7.train("td7-scaled", out=tmp_path / "both", vary={"reward_scale": [0.1, 1.0]}, **RUN)
+    targets = both.metrics.groupby("reward_scale")["value_target"].first()
+    assert targets[1.0] == pytest.approx(plain["value_target"].iloc[0], rel=1e-4)
+    assert abs(targets[0.1]) < abs(targets[1.0])
 
 
 @pytest.mark.usefixtures("ddpg")

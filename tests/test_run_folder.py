@@ -368,6 +368,7 @@ SPOILT = [
     "0,15,9,fast,20",
     "0,15,0,1_000.0,20",  # a number for Python, but not for those who read the table
     "0,15,0, 1.0,20",
+    f"0,15,0,{'9' * 5_000},20",
     "7,15,0,1.0,20",  # of a seed that the run does not have
     "\u0663,15,0,1.0,20",  # a digit, though not of those in our tables
     f"0,{'9' * 5_000},0,1.0,20",

@@ -32,8 +32,12 @@ from td7.algorithms import (
 @dataclass(frozen=True)
 class DDPGConfig(OnlineConfig):
     hidden_dim: int = setting(256, "width of every hidden layer", group="Networks", at_least=1)
-    target_rate: float = setting(0.005, "Polyak rate, tau", group="DDPG", above=0, at_most=1)
-    exploration_noise: float = setting(0.1, "on actions", group="Exploration", at_least=0)
+    target_rate: float = setting(
+        0.005, "Polyak rate, tau", group="DDPG", above=0, at_most=1, per_member=True
+    )
+    exploration_noise: float = setting(
+        0.1, "on actions", group="Exploration", at_least=0, per_member=True
+    )
 
 
 class DDPG(Learner):

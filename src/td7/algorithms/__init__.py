@@ -22,6 +22,7 @@ from td7.modules import import_named
 from td7.networks.description import Layer, Layout, Network, mlp
 from td7.networks.masked import assign, polyak
 from td7.networks.optimiser import ParameterGroup, parameter_group, states
+from td7.networks.scalars import Scalar, spread
 from td7.networks.stacked import Parameters, apply, unflatten
 from td7.types import Exploration, RowLayout, Task, TaskSpec
 
@@ -39,6 +40,7 @@ __all__ = [
     "ParameterGroup",
     "Parameters",
     "RowLayout",
+    "Scalar",
     "Task",
     "TaskSpec",
     "Turn",
@@ -50,6 +52,7 @@ __all__ = [
     "parameter_group",
     "polyak",
     "setting",
+    "spread",
     "stage",
     "states",
     "unflatten",

@@ -157,7 +157,7 @@ def _key(line: str, columns: int) -> Key | None:
 
 
 # As td7 writes it. Python would also take 1_000 and other digits, which readers do not.
-NUMBER = re.compile(r"-?([0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|inf)|nan")
+NUMBER = re.compile(r"-?([0-9]{1,19}(\.[0-9]+)?(e[-+]?[0-9]+)?|inf)|nan")
 
 
 def _is_number(word: str) -> bool:
