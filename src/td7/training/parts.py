@@ -48,6 +48,7 @@ class RunSetup:
     can_interrupt: bool = True  # a second signal ends the run without a snapshot
     lock: FolderLock | None = None  # of the run folder, if it is locked already
     given: Path | None = None  # the run folder as the user gave it, for messages
+    is_announced: bool = False  # the user knows what the run does, which is part of a search
 
 
 @dataclass

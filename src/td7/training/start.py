@@ -140,6 +140,7 @@ def start(
             dataset=dataset,
             start=begin,
             origins=stack.origins if stack is not None else (),
+            is_announced=stack is not None,
             workers=workers,
             snapshot_every=options.snapshot_every,
             step_timeout=options.step_timeout,
@@ -257,7 +258,7 @@ def run_to_end(
         _torch_settings(config.threads),
     ):
         try:
-            if not resumed:
+            if not (resumed or setup.is_announced):
                 announce(setup)
             with ExitStack() as resources:
                 with _remedied(setup):
