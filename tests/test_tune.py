@@ -175,6 +175,7 @@ def test_a_bad_search_is_one_line_and_writes_nothing(
         ({"reduction": 1}, "reduction=1 must be at least 2"),
         ({"search": {}, "set": {**SMALL, "discount": 0.9}}, "nothing to search"),
         ({"env": "Nowhere-v0"}, "Nowhere"),
+        ({"steps": 10**9, "set": {**SMALL, "replay_capacity": 10**9}}, "the replay of 4 seed(s)"),
     ],
 )
 def test_bad_options_are_one_line_and_write_nothing(

@@ -51,8 +51,8 @@ LEARNING_TARGETS: dict[str, Callable[["TD7", Batch, Tensor], Tensor]] = {
     "next_zsa": lambda td7, batch, noise: td7.next_zsa(batch, noise),
 }
 
-
 of_sale = partial(setting, group="SALE", structural=True)
+weight = partial(setting, at_least=0, per_member=True)
 
 
 @dataclass(frozen=True)
@@ -92,26 +92,19 @@ class TD7Config(TwinCriticConfig):
         "the encoder learns from its own loss, jointly with the critics, or not at all",
         choices=("decoupled", "end_to_end", "frozen"),
     )
-    encoder_loss_weight: float = setting(
+    encoder_loss_weight: float = weight(
         1.0,
         "weight of the encoder's loss in end-to-end training, beta",
         group="SALE",
-        at_least=0,
         needs={"encoder_training": ("end_to_end",)},
-        per_member=True,
     )
     fixed_embeddings: bool = of_sale(True, "critics and actor read the previous encoder")
     critic_activation: str = new_default(TwinCriticConfig, "critic_activation", "elu")
     actor_value: str = new_default(TwinCriticConfig, "actor_value", "mean")
     replay: str = new_default(TwinCriticConfig, "replay", "lap")
     value_clipping: bool = new_default(TwinCriticConfig, "value_clipping", True)
-    cloning_weight: float = setting(
-        0.0,
-        "behaviour cloning weight, lambda (offline: 0.1)",
-        group="TD3+BC",
-        at_least=0,
-        per_member=True,
-        search="0.01..1:log",
+    cloning_weight: float = weight(
+        0.0, "behaviour cloning weight, lambda (offline: 0.1)", group="TD3+BC", search="0.01..1:log"
     )
     checkpoints: str = new_default(TwinCriticConfig, "checkpoints", "minimum")
 
@@ -447,7 +440,7 @@ class TD7(TwinCriticLearner):
         self, batch: Batch, noise: Tensor, y: Tensor, active: Tensor | None
     ) -> Tensor | None:
         """Huber(y - Q(z_{t+1}^sa, z_{t+1}^s, s, a)) + beta (z_{t+1}^sa - |z_{t+1}^s'|x)^2."""
-        weight = self.config.encoder_loss_weight
+        beta = self.config.encoder_loss_weight
         target = self._learning_target(self, batch, noise)
 
         def joint_loss(both: Parameters) -> tuple[Tensor, JointAux]:
@@ -457,7 +450,7 @@ class TD7(TwinCriticLearner):
             q = apply(self.critic_network, both, critic_statistics, **x)
             critic_loss = self.critic_loss(q - y.unsqueeze(1))
             aux = JointAux(critic_loss, encoder_loss, q, critic_statistics, encoder_statistics)
-            return critic_loss + spread(weight, encoder_loss) * encoder_loss, aux
+            return critic_loss + spread(beta, encoder_loss) * encoder_loss, aux
 
         _, aux = descend_together((self.encoder, self.critic), joint_loss, active)
         self._follow_encoder(aux.encoder_statistics, active)

@@ -15,8 +15,10 @@ from td7.option_types import TuneKeywords
 from td7.options import document_options, options_from, with_hyperparameters
 from td7.processes import available_cores
 from td7.rollouts.registration import describe
+from td7.runs.members import Members
 from td7.studies.run import cluster_resources
-from td7.training.hardware import PROCESSES_PER_CORE, choose_device
+from td7.training.config import RunConfig
+from td7.training.hardware import PROCESSES_PER_CORE, check_memory, choose_device
 from td7.training.resolve import read_dataset, run_config
 from td7.tuning.folder import SearchRecord, check_continues
 from td7.tuning.options import TuneOptions
@@ -27,7 +29,7 @@ from td7.tuning.ray_waves import RayWaves
 from td7.tuning.result import Search
 from td7.tuning.rungs import rungs
 from td7.tuning.search import Backend, SearchRun
-from td7.tuning.space import search_space
+from td7.tuning.space import Space, search_space
 from td7.tuning.trials import Trials, optuna
 from td7.tuning.waves import LocalWaves
 
@@ -69,8 +71,6 @@ def make_plan(options: TuneOptions) -> Plan:
         run_options = replace(run_options, device="cpu", engine=engine)
     dataset = read_dataset(options.dataset, run_options.task) if options.dataset else None
     config = run_config(run_options, dataset)
-    if dataset is None:
-        describe(config.task)
     chosen = algorithm(config.algorithm)
     space = search_space(
         chosen,
@@ -81,37 +81,42 @@ def make_plan(options: TuneOptions) -> Plan:
         is_offline=dataset is not None,
     )
     usual = {name: getattr(config.hyperparameters, name) for name in space}
-    random_steps = 0
-    if dataset is None:
-        random_steps = config.random_steps
-        if "random_steps" in space:
-            dimension = space["random_steps"]
-            random_steps = int(max(dimension.choices or (dimension.high,)))
-        if options.steps <= random_steps:
-            raise InputError(
-                f"nothing is trained: all {options.steps:,} steps are random, as "
-                f"random_steps={random_steps:,}; give more {Option('steps')}"
-            )
     ends = [options.steps]
+    random_steps = _random_steps(options, config, space)
     if options.pruner != "none":
-        ends = rungs(
-            options.steps,
-            random_steps,
-            options.evaluate_every,
-            options.reduction,
-            options.trials,
-        )
+        every, reduction = options.evaluate_every, options.reduction
+        ends = rungs(options.steps, random_steps, every, reduction, options.trials)
     device = options.device.replace("auto", "cpu") if on_ray else choose_device(options.device)
+    size = _wave_size(options, device)
+    if not on_ray:
+        seeds = tuple(options.seeds) * size
+        members = Members(seeds, numbers=tuple(range(len(seeds))))
+        check_memory(run_config(run_options, dataset, members), describe(config.task))
     return Plan(
         options=options,
         space=space,
         rungs=ends,
-        size=_wave_size(options, device),
+        size=size,
         device=device,
         algorithm=config.algorithm,
         place=dataset.name if dataset else config.task.title,
         usual=usual if all(usual[name] in space[name] for name in space) else {},
     )
+
+
+def _random_steps(options: TuneOptions, config: RunConfig, space: Space) -> int:
+    """The time steps before the last trial trains; raise if it never does."""
+    if config.dataset is not None:
+        return 0
+    random_steps = config.random_steps
+    if (dimension := space.get("random_steps")) is not None:
+        random_steps = int(max(dimension.choices or (dimension.high,)))
+    if options.steps <= random_steps:
+        raise InputError(
+            f"nothing is trained: all {options.steps:,} steps are random, as "
+            f"random_steps={random_steps:,}; give more {Option('steps')}"
+        )
+    return random_steps
 
 
 def _wave_size(options: TuneOptions, device: str) -> int:
