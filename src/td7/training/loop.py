@@ -405,8 +405,8 @@ class SingleProcessTraining(ABC):
             self.snapshots.save(tensors, record, self.replay)
             self._is_saved, self._saved_steps = True, self._fewest_steps()
             self._last_snapshot = time.monotonic()
-            weights, steps = zip(*map(self._saved_policy, range(len(self.members))), strict=True)
-            self._policy_folders.save(weights, steps)
+            saved = [self._saved_policy(m) for m in range(len(self.members))]
+            self._policy_folders.save(*zip(*saved, strict=True))
         self.folder.write_timings(self.clock.seconds, self.clock.times)
 
     def _saved_policy(self, m: int) -> tuple[AnyFloat, int]:
