@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,28 @@ import td7
 import toys
 from folders import SMALL, TABLES, all_contents, differences, newest, rows, words
 from offline_runs import BOUNDS, TINY, point_fields, save
+from point_tasks import NETWORK, POINT, episode, evaluation
 from td7.cli.main import main
-from td7.errors import NoMemberLeftError, RunError
-from td7.networks.numpy_actor import Actor
-from td7.rollouts.environment import Environment
+from td7.engine.cuda import Fetch
+from td7.engine.engine import Engine
+from td7.errors import ActionFault, NoMemberLeftError, RunError
+from td7.rollouts.episodes import (
+    AnyTask,
+    DivergedResult,
+    EpisodeTask,
+    EvaluationTask,
+    Player,
+    TaskResult,
+)
 from td7.rollouts.vector import SerialVectorEnvironment
 from td7.runs.members import Members
 from td7.runs.policies import load
 from td7.runs.snapshots import process_folders
-from td7.training.loop import SingleProcessTraining
 from td7.training.member import Origin
 from td7.training.progress import QuietProgress
 from td7.training.resolve import train_options
-from td7.training.retirement import Retirement
 from td7.training.start import Stack, start
+from td7.types import AnyFloat
 
 assert toys  # registers the tasks
 HEALTHY, OTHER, WILD = 1e-3, 3e-4, 1e30
@@ -65,7 +74,12 @@ def options(loop: str, data: Path, **others: Any) -> dict[str, Any]:
 
 
 def train(
-    out: Path, loop: str, data: Path, rates: Sequence[float], seeds: Sequence[int] = (2,), **rest: Any
+    out: Path,
+    loop: str,
+    data: Path,
+    rates: Sequence[float],
+    seeds: Sequence[int] = (2,),
+    **rest: Any,
 ) -> Path:
     """A run of members with these learning rates, with each of the seeds."""
     varied = [(rate, seed) for rate in rates for seed in seeds]
@@ -120,6 +134,10 @@ def steps_of(run: Path, table: str, id: int) -> list[int]:
     return [int(line.split(",")[1]) for line in of_member(run, id)[table]]
 
 
+def kept(run: Path, *steps: int) -> list[Path]:
+    return [run / "policies" / str(step) for step in steps]
+
+
 @each_loop
 def test_the_others_are_as_with_a_healthy_neighbour(
     loop: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -158,23 +176,6 @@ def test_what_remains_of_a_member_that_has_ended(loop: str, data: Path, tmp_path
         assert policy.steps == record["steps"]
     else:
         assert policy.steps == last
-        if last % 20 == 0:  # such policies are kept
-            np.testing.assert_array_equal(load(run / "policies" / str(last), member=0).flat, policy.flat)
-
-
-def test_the_policy_of_a_member_without_checkpoints_is_the_last_that_was_evaluated(
-    data: Path, tmp_path: Path
-) -> None:
-    """With a rate at which it learns first, and diverges much later."""
-    run = train(tmp_path / "run", "lockstep", data, (1e6, HEALTHY), evaluate_every=1, keep_policies=1)
-    last = steps_of(run, "evaluations.csv", 0)[-1]
-    assert 30 < last < STEPS
-    policy = load(run, member=0)
-    assert policy.steps == last
-    kept = load(run / "policies" / str(last), member=0)
-    np.testing.assert_array_equal(policy.flat, kept.flat)
-    initial = load(run / "policies" / "0", member=0)
-    assert (policy.flat != initial.flat).any()
 
 
 @each_loop
@@ -200,20 +201,19 @@ class Stop:
 
 
 @each_loop
-@pytest.mark.parametrize("step", [20, 60])
+@pytest.mark.parametrize("step", [20, 80])
 def test_a_run_that_is_stopped_continues_as_if_it_were_not(
     loop: str, step: int, data: Path, tmp_path: Path
 ) -> None:
     """Before and after a member has ended."""
     vary = {"learning_rate": [HEALTHY, WILD]}
+    chosen = options(loop, data, seeds=[2], vary=vary, steps=100)
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    td7.train(out=str(whole), **options(loop, data, seeds=[2], vary=vary))
+    td7.train(out=str(whole), **chosen)
     with pytest.raises(KeyboardInterrupt):
-        td7.train(
-            out=str(stopped), listener=Stop(0, step), **options(loop, data, seeds=[2], vary=vary)
-        )
+        td7.train(out=str(stopped), listener=Stop(0, step), **chosen)
     record = json.loads((newest(stopped) / "members.json").read_text())
-    assert ("fault" in record["members"][1]) == (step == 60 or loop == "offline")
+    assert ("fault" in record["members"][1]) == (step == 80 or loop == "offline")
     td7.resume(stopped, quiet=True)
     assert differences(all_contents(stopped), all_contents(whole)) == []
 
@@ -237,7 +237,8 @@ def test_each_of_several_processes_ends_its_own(
 
 
 @pytest.mark.parametrize(
-    ("loop", "processes"), [("checkpointed", 1), ("lockstep", 1), ("offline", 1), ("checkpointed", 2)]
+    ("loop", "processes"),
+    [("checkpointed", 1), ("lockstep", 1), ("offline", 1), ("checkpointed", 2)],
 )
 def test_a_run_of_which_no_member_is_left_is_an_error(
     loop: str, processes: int, data: Path, tmp_path: Path
@@ -259,7 +260,8 @@ def test_a_run_of_which_no_member_is_left_is_an_error(
 @each_loop
 def test_where_nothing_varies_the_run_ends(loop: str, data: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS[loop]["set"], "learning_rate": WILD}
-    with pytest.raises(RunError, match=r"^seed [25], by update \d+: \w+ is not finite; there is no"):
+    message = r"^seed [25], .* not finite; .*there is no snapshot yet, `td7 resume .*` starts anew$"
+    with pytest.raises(RunError, match=message):
         td7.train(out=str(tmp_path / "run"), **options(loop, data, seeds=[2, 5], set=settings))
 
 
@@ -290,37 +292,101 @@ def test_a_member_that_has_ended_stays_so_in_another_run(data: Path, tmp_path: P
     first = train(tmp_path / "first", "checkpointed", data, (WILD, HEALTHY))
     origins = [Origin(first, 1), Origin(first, 0)]
     again = stacked(
-        tmp_path / "again", "checkpointed", data, [(HEALTHY, 2), (WILD, 2)], steps=100, origins=origins
+        tmp_path / "again",
+        "checkpointed",
+        data,
+        [(HEALTHY, 2), (WILD, 2)],
+        steps=100,
+        origins=origins,
     )
-    assert of_member(again, 1)["record"] == of_member(first, 0)["record"]
+    before, after = of_member(first, 0), of_member(again, 1)
+    assert after["record"][0] == {**before["record"][0], "seed": 1}
+    assert len(after["evaluations.csv"]) == len(before["evaluations.csv"])
     assert of_member(again, 0)["record"][1] > of_member(first, 1)["record"][1]
 
 
-# -- actions ---------------------------------------------------------------------------------------
+# -- what only a policy shows ----------------------------------------------------------------------
 
 
-def spoil(actor: Any, *arguments: Any) -> Any:
-    return np.full(2, np.nan)
+@pytest.mark.parametrize("task", [episode(), evaluation()])
+def test_a_policy_that_overflows_is_a_result_only_where_members_have_numbers(task: AnyTask) -> None:
+    spoilt = replace(task, policy=np.full_like(task.policy, 1e30))  # products of two overflow
+    player = Player(POINT, NETWORK)
+    numbered = replace(spoilt, number=3)
+    assert player.run(numbered) == DivergedResult(numbered)
+    with pytest.raises(ActionFault, match=r"received an action that is not finite$"):
+        player.run(spoilt)
+    player.close()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_actions_that_are_not_finite_end_their_member(
-    workers: int, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", [EpisodeTask, EvaluationTask])
+def test_a_member_whose_tasks_diverge_ends(
+    kind: type, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights may be finite, and overflow in the policy: here, after a single update."""
-    settings = {**SMALL, "random_steps": 1, "early_updates": 0}
-    run = train(
-        tmp_path / "run",
-        "checkpointed",
-        data,
-        (HEALTHY, WILD),
-        env="toys:Count-v0",
-        kwargs={"ends_at": 1},
-        set=settings,
-        workers=workers,
-        steps=20,
-    )
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "member 1 (seed 2), by update " in line
-    assert of_member(run, 1)["record"][0]["fault"]
-    assert steps_of(run, "evaluations.csv", 0)[-1] == 20
+    run_task = Player.run
+
+    def run(player: Player, task: AnyTask) -> TaskResult:
+        index = task.step // 20 if isinstance(task, EvaluationTask) else task.episode
+        is_spoilt = isinstance(task, kind) and task.number == 0 and index >= 2
+        return DivergedResult(task) if is_spoilt else run_task(player, task)
+
+    healthy = train(tmp_path / "healthy", "checkpointed", data, (OTHER, HEALTHY))
+    monkeypatch.setattr(Player, "run", run)
+    sick = train(tmp_path / "sick", "checkpointed", data, (OTHER, HEALTHY))
+    assert of_member(sick, 0)["record"][0]["fault"] == "an action is not finite"
+    assert max(steps_of(sick, "evaluations.csv", 0)) < 60
+    check_same(of_member(sick, 1), of_member(healthy, 1))
+
+
+def test_no_environment_gets_an_action_that_is_not_finite(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From time step 65 on a member's actions are NaN; its losses are finite."""
+    step, advance = Engine.step, SerialVectorEnvironment.step
+    taken: list[AnyFloat] = []
+
+    def spoil(engine: Engine, *arguments: Any) -> AnyFloat:
+        actions = step(engine, *arguments)
+        if len(taken) >= 65:
+            actions[0] = np.nan
+        return actions
+
+    def take(environment: Any, actions: AnyFloat, *rest: Any) -> Any:
+        taken.append(actions)
+        return advance(environment, actions, *rest)
+
+    healthy = train(tmp_path / "healthy", "lockstep", data, (OTHER, HEALTHY))
+    monkeypatch.setattr(Engine, "step", spoil)
+    monkeypatch.setattr(SerialVectorEnvironment, "step", take)
+    sick = train(tmp_path / "sick", "lockstep", data, (OTHER, HEALTHY))
+    assert len(taken) == STEPS
+    assert np.isfinite(taken).all()
+    assert all((actions[0] == 0).all() == (i >= 65) for i, actions in enumerate(taken))
+    assert of_member(sick, 0)["record"][0]["fault"] == "an action is not finite"
+    assert max(steps_of(sick, "episodes.csv", 0)) <= 65
+    assert steps_of(sick, "evaluations.csv", 0)[-1] == 60
+    last, at_60, at_0 = (load(each, member=0) for each in (sick, *kept(sick, 60, 0)))
+    assert last.steps == 60
+    assert (last.flat == at_60.flat).all()
+    assert (last.flat != at_0.flat).any()
+    check_same(of_member(sick, 1), of_member(healthy, 1))
+
+
+@each_loop
+def test_a_policy_that_is_not_finite_acts_no_more(
+    loop: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the losses of the last update are finite."""
+    fetch = Engine.fetch_policy
+
+    def spoil(engine: Engine, member: int) -> Fetch:
+        is_spoilt = member == 0 and engine.updates[0] >= 8
+        fetched = fetch(engine, member)
+        return Fetch(torch.full((1,), torch.inf)) if is_spoilt else fetched
+
+    monkeypatch.setattr(Engine, "fetch_policy", spoil)
+    settings = {**SETTINGS[loop]["set"]}
+    run = train(tmp_path / "run", loop, data, (OTHER, HEALTHY), set=settings)
+    assert of_member(run, 0)["record"][0]["fault"] == "the policy is not finite"
+    assert np.isfinite(load(run, member=0).flat).all()
+    assert steps_of(run, "evaluations.csv", 1)[-1] == STEPS
