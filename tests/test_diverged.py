@@ -218,20 +218,21 @@ def test_a_run_that_is_stopped_continues_as_if_it_were_not(
     assert differences(all_contents(stopped), all_contents(whole)) == []
 
 
-@pytest.mark.parametrize("loop", ["checkpointed", "lockstep"])
 def test_each_of_several_processes_ends_its_own(
-    loop: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All members of the second process end."""
-    run = train(tmp_path / "run", loop, data, (HEALTHY, WILD), processes=2)
+    run = train(tmp_path / "run", "checkpointed", data, (HEALTHY, WILD), processes=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert "member 1 (seed 2), by update " in line
     assert line.endswith("is not finite; it ends")
-    alone = train(tmp_path / "alone", loop, data, (HEALTHY,))
+    alone = train(tmp_path / "alone", "checkpointed", data, (HEALTHY,))
     check_same(of_member(run, 0), of_member(alone, 0))
     assert (run / "finished.json").exists()
     assert np.isfinite(load(run, member=1).flat).all()
-    longer = train(tmp_path / "longer", loop, data, (HEALTHY, WILD), processes=2, steps=100)
+    longer = train(
+        tmp_path / "longer", "checkpointed", data, (HEALTHY, WILD), processes=2, steps=100
+    )
     td7.resume(run, steps=100, quiet=True)
     assert differences(all_contents(run), all_contents(longer)) == []
 
