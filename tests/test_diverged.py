@@ -62,7 +62,7 @@ def options(loop: str, data: Path, **others: Any) -> dict[str, Any]:
         "steps": STEPS,
         "evaluate_every": 10,
         "evaluation_episodes": 1,
-        "metrics_every": 5,
+        "metrics_every": 7,
         "keep_policies": 20,
         "snapshot_every": 0,
         "device": "cpu",

@@ -9,7 +9,7 @@ Members without checkpoints make one update per time step, all together: `step` 
 just did, updates them and returns their next actions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -245,11 +245,13 @@ class Engine:
         """
         return Fetch(self.learner.policies()[member], self._check(member))
 
-    def check(self) -> None:
-        """Raise if a loss or value of any member was not finite; this waits for the device."""
-        for member in range(len(self._names)):
-            if member not in self._retired:
-                self._check(member)()
+    def check(self, members: Iterable[int] | None = None) -> None:
+        """Raise if a loss or value of one of the members, or of any, was not finite.
+
+        This waits for the device.
+        """
+        for member in range(len(self._names)) if members is None else members:
+            self._check(member)()
 
     def _check(self, member: int) -> Callable[[], None]:
         """What raises if one of the losses or values up to now is not finite."""

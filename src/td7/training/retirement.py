@@ -34,9 +34,9 @@ class Retirement:
 
     def check(self) -> None:
         """End all members that have diverged; this waits for the device."""
-        while True:
+        for m, member in enumerate(self._members):
             try:
-                return self._engine.check()
+                self._engine.check([] if member.fault else [m])
             except NotFiniteError as error:
                 self._end(error)
 
