@@ -37,6 +37,7 @@ from td7.training.progress import QuietProgress
 from td7.training.resolve import train_options
 from td7.training.start import Stack, start
 from td7.types import AnyFloat
+from test_stacking import engine_of
 
 assert toys  # registers the tasks
 HEALTHY, OTHER, WILD = 1e-3, 3e-4, 1e30
@@ -186,6 +187,24 @@ def test_a_run_that_is_extended_equals_a_longer_one(loop: str, data: Path, tmp_p
     assert of_member(short, 1)["record"][0]["fault"]
     td7.resume(short, steps=100, quiet=True)
     assert differences(all_contents(short), all_contents(long)) == []
+
+
+def test_units_of_updates_do_not_wait_for_members_that_have_ended(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they ended now or before the run was resumed."""
+    for retired, updates in (([], 10), ([1], 20)):
+        engine = engine_of((0, 1))
+        engine.units = [20, 10]
+        for member in retired:
+            engine.retire(member)
+        engine.advance([20, 0])
+        assert engine.updates == [updates, 0]
+    run = train(tmp_path / "run", "checkpointed", data, (HEALTHY, WILD), steps=60)
+    ended: list[int] = []
+    monkeypatch.setattr(Engine, "retire", lambda _, member: ended.append(member))
+    td7.resume(run, steps=80, quiet=True)
+    assert ended == [1]
 
 
 class Stop:
