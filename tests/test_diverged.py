@@ -20,6 +20,7 @@ from td7.cli.main import main
 from td7.engine.cuda import Fetch
 from td7.engine.engine import Engine
 from td7.errors import ActionFault, NoMemberLeftError, RunError
+from td7.rollouts import episodes
 from td7.rollouts.episodes import (
     AnyTask,
     DivergedResult,
@@ -27,6 +28,7 @@ from td7.rollouts.episodes import (
     EvaluationTask,
     Player,
     TaskResult,
+    play,
 )
 from td7.rollouts.vector import SerialVectorEnvironment
 from td7.runs.members import Members
@@ -355,6 +357,7 @@ def test_a_member_whose_tasks_diverge_ends(
     sick = train(tmp_path / "sick", "checkpointed", data, (OTHER, HEALTHY))
     assert of_member(sick, 0)["record"][0]["fault"] == "an action is not finite"
     assert max(steps_of(sick, "evaluations.csv", 0)) < 60
+    assert max(steps_of(sick, "episodes.csv", 0)) == 40  # and none that had begun
     check_same(of_member(sick, 1), of_member(healthy, 1))
 
 
@@ -404,9 +407,17 @@ def test_a_policy_that_is_not_finite_acts_no_more(
         fetched = fetch(engine, member)
         return Fetch(torch.full((1,), torch.inf)) if is_spoilt else fetched
 
+    played: list[int] = []
+
+    def play_and_note(environment: Any, network: Any, task: EpisodeTask) -> Any:
+        played.append(task.member)
+        return play(environment, network, task)
+
     monkeypatch.setattr(Engine, "fetch_policy", spoil)
-    settings = {**SETTINGS[loop]["set"]}
-    run = train(tmp_path / "run", loop, data, (OTHER, HEALTHY), set=settings)
+    monkeypatch.setattr(episodes, "play", play_and_note)
+    run = train(tmp_path / "run", loop, data, (OTHER, HEALTHY))
+    if loop == "checkpointed":
+        assert played.count(0) == len(steps_of(run, "episodes.csv", 0))
     assert of_member(run, 0)["record"][0]["fault"] == "the policy is not finite"
     assert np.isfinite(load(run, member=0).flat).all()
     assert steps_of(run, "evaluations.csv", 1)[-1] == STEPS
