@@ -14,6 +14,7 @@ from td7.rollouts.episodes import (
     AnyTask,
     EpisodeResult,
     EpisodeTask,
+    EvaluationResult,
     EvaluationTask,
     Player,
     TaskResult,
@@ -77,6 +78,7 @@ def _content(result: TaskResult) -> tuple[Any, ...]:
     if isinstance(result, EpisodeResult):
         e = result.episode
         return (e.rows.dtype, e.rows.tobytes(), e.episode_return, e.length, e.finished)
+    assert isinstance(result, EvaluationResult)
     return result.episodes
 
 

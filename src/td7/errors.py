@@ -57,6 +57,24 @@ class EnvironmentFault(RunError):  # noqa: N818  # its base class is named an er
     """A fault of an environment or of its process; the learner's state is intact."""
 
 
+class ActionFault(EnvironmentFault):
+    """A fault of an environment that received an action that is not finite."""
+
+
+class NotFiniteError(RunError):
+    """A loss, a value or an action of a member is not finite."""
+
+    def __init__(self, message: str, details: str = "", *, member: int = 0, what: str = "") -> None:
+        """`member`: its position. `what` is not finite, such as `critic_loss`."""
+        super().__init__(message, details)
+        self.member = member
+        self.what = what
+
+
+class NoMemberLeftError(RunError):
+    """All members of a run have ended, each because something of it is not finite."""
+
+
 class Stopped(KeyboardInterrupt):
     """A signal, such as that of Ctrl-C, stopped a run or a study; its progress is saved in `path`.
 

@@ -9,7 +9,7 @@ Members without checkpoints make one update per time step, all together: `step` 
 just did, updates them and returns their next actions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -23,7 +23,7 @@ from td7.engine.noise import Noise
 from td7.engine.replay import Replay, to_device
 from td7.engine.runner import HostRunner, Runner, Slot
 from td7.engine.stages import Stages
-from td7.errors import RunError
+from td7.errors import NotFiniteError
 from td7.types import AnyFloat, Float32
 
 # Updates per unit, about: longer units mean fewer launches and pauses, shorter ones less idling.
@@ -58,6 +58,7 @@ class Engine:
         self.replay = replay
         self._names = list(names) or [f"seed {seed}" for seed in seeds]
         self.updates = [0] * len(seeds)  # of each member, made or on their way to the device
+        self._retired: set[int] = set()
         sizes = (LONG_UNIT, UNIT) if mode == "graph" else (UNIT,)
         self.units = [-(-n // learner.actor_every) * learner.actor_every for n in sizes]
 
@@ -110,7 +111,8 @@ class Engine:
             end.append(begin[m] + max(0, min(want, *room)))
             if want > 0:
                 self.noise.prepare(m, count)
-        unit = next((n for n in self.units if n <= min(end)), self.units[-1])
+        fewest = min(slot for m, slot in enumerate(end) if m not in self._retired)
+        unit = next((n for n in self.units if n <= fewest), self.units[-1])
         end = [min(slot, unit) for slot in end]
         everyone = range(len(wanted))
         slots = []
@@ -216,6 +218,11 @@ class Engine:
             self.learner.copy_targets(mask)
             self.replay.reset_max_priority(mask)
 
+    def retire(self, member: int) -> None:
+        """From now on the member makes no updates, for which its priorities may be unfit."""
+        self._retired.add(member)
+        self.replay.reset_priorities(member)
+
     # -- what the host asks for ----------------------------------------------------------------
 
     @property
@@ -223,30 +230,44 @@ class Engine:
         """The names of what `fetch_metrics` fetches."""
         return (*self.learner.metrics, *(PRIORITIES if self.learner.is_prioritised else ()))
 
-    def fetch_metrics(self, member: int) -> Fetch:
-        """The member's latest metrics."""
+    def fetch_metrics(self, member: int, *, checked: bool = False) -> Fetch:
+        """The member's latest metrics; `checked`, `Fetch.value` raises like a policy's."""
         metrics = self._stages.metrics()[member]
         if self.learner.is_prioritised:
             priorities = self.replay.priority_metrics(member)
             metrics = torch.cat([metrics, priorities.to(metrics.dtype)])
-        return Fetch(metrics)
+        return Fetch(metrics, self._check(member)) if checked else Fetch(metrics)
 
     def fetch_policy(self, member: int) -> Fetch:
         """The flat weights that act for the member after all updates that were started.
 
         `Fetch.value` raises if one of the member's losses or values was not finite.
         """
-        faults = Fetch(self._stages.first_faults[member])
-        return Fetch(self.learner.policies()[member], lambda: self._raise(member, faults))
+        return Fetch(self.learner.policies()[member], self._check(member))
 
-    def check(self) -> None:
-        """Raise if a loss or value of any member was not finite; this waits for the device."""
-        for member in range(len(self._names)):
-            self._raise(member, Fetch(self._stages.first_faults[member]))
+    def check(self, members: Iterable[int] | None = None) -> None:
+        """Raise if a loss or value of one of the members, or of any, was not finite.
+
+        This waits for the device.
+        """
+        for member in range(len(self._names)) if members is None else members:
+            self._check(member)()
+
+    def _check(self, member: int) -> Callable[[], None]:
+        """What raises if one of the losses or values up to now is not finite."""
+        faults = Fetch(self._stages.first_faults[member])
+        return lambda: self._raise(member, faults)
 
     def _raise(self, member: int, first_faults: Fetch) -> None:
         pairs = zip(first_faults.value().tolist(), self.learner.metrics, strict=True)
         faults = [(update, name) for update, name in pairs if update]
         if faults:
             update, name = min(faults, key=lambda fault: fault[0])
-            raise RunError(f"{self._names[member]}, by update {update}: {name} is not finite")
+            raise self.not_finite(member, name, update)
+
+    def not_finite(self, member: int, what: str, update: int | None = None) -> NotFiniteError:
+        """The error of a member, `update`: by which something of it is not finite; now."""
+        by = self.updates[member] if update is None else update
+        return NotFiniteError(
+            f"{self._names[member]}, by update {by}: {what} is not finite", member=member, what=what
+        )

@@ -192,6 +192,12 @@ class Replay:
         """Set the largest priority to that of the rows stored."""
         assign(self.max_priority, self.leaves.amax(dim=1), active)
 
+    def reset_priorities(self, member: int) -> None:
+        """Give all rows of a member the priority of the first one."""
+        self.max_priority[member] = 1.0
+        self.leaves[member, : self.size(member)] = 1.0
+        self._sum_range(member, 0, self.leaves.shape[1])
+
     def restore(
         self,
         member: int,

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from td7.errors import (
     NOT_FAULTS,
+    ActionFault,
     EnvironmentFault,
     InputError,
     RunError,
@@ -187,16 +188,22 @@ class Environment:
         except NOT_FAULTS:
             raise
         except _WrongResultError as error:
-            is_finite = self._action is None or np.isfinite(self._action).all()
-            problem = error if is_finite else "received an action that is not finite"
-            raise EnvironmentFault(f"{self._where}: the environment {problem}") from None
+            fault = self._fault
+            problem = "received an action that is not finite" if fault is ActionFault else error
+            raise fault(f"{self._where}: the environment {problem}") from None
         except BaseException as error:
-            raise EnvironmentFault(
+            raise self._fault(
                 f"{self._where}: the environment raised {describe_raised(error)}",
                 "".join(traceback.format_exception(error)),
             ) from error
         finally:
             place.position = 0
+
+    @property
+    def _fault(self) -> type[EnvironmentFault]:
+        """What a fault of the environment now is; an action that is not finite explains any."""
+        is_finite = self._action is None or np.isfinite(self._action).all()
+        return EnvironmentFault if is_finite else ActionFault
 
     @property
     def _where(self) -> str:

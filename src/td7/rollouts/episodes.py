@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from td7.errors import ActionFault
 from td7.networks.description import Network
 from td7.networks.numpy_actor import Actor
 from td7.rollouts.environment import Environment
@@ -84,7 +85,16 @@ class EvaluationResult:
 
 
 AnyTask = EpisodeTask | EvaluationTask
-TaskResult = EpisodeResult | EvaluationResult
+
+
+@dataclass(frozen=True)
+class DivergedResult:
+    """The task of a policy that gave an action that is not finite."""
+
+    task: AnyTask
+
+
+TaskResult = EpisodeResult | EvaluationResult | DivergedResult
 
 
 class Player:
@@ -97,6 +107,15 @@ class Player:
         self._evaluator: Evaluator | None = None
 
     def run(self, task: AnyTask) -> TaskResult:
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # of weights that diverge
+                return self._run(task)
+        except ActionFault:
+            if task.number is None:  # only where hyperparameters vary may a run lose a member
+                raise
+            return DivergedResult(task)
+
+    def _run(self, task: AnyTask) -> TaskResult:
         begin = time.perf_counter()
         if isinstance(task, EvaluationTask):
             return self._evaluate(task, begin)

@@ -17,6 +17,8 @@ from td7.training.parts import RunParts, RunSetup
 class CheckpointedTraining(SingleProcessTraining):
     """Seeds do not wait for each other: while one plays its episode, the others train."""
 
+    _has_checkpoints = True
+
     def __init__(self, setup: RunSetup, parts: RunParts) -> None:
         super().__init__(setup, parts)
         # What acts for each member now, or is on its way; None while the member trains.
@@ -50,15 +52,17 @@ class CheckpointedTraining(SingleProcessTraining):
             if member.collecting or member.finished or member.owed:
                 continue
             self._schedule_evaluations(m, member.steps)
-            if member.steps >= self.config.steps:
-                member.finished = True
+            member.finished |= member.steps >= self.config.steps
+            if member.finished:
                 continue
             policy = None
             if not self._acts_at_random(m):
                 fetch = self._policy(m)
                 if not fetch.is_ready():
                     continue
-                policy = fetch.value()
+                policy = self._retirement.weights(m, fetch)
+                if policy is None:
+                    continue
             self.executor.submit(
                 EpisodeTask(
                     seed=self.config.seeds[m],
@@ -77,6 +81,8 @@ class CheckpointedTraining(SingleProcessTraining):
         member = self.members[m]
         self.clock.add("collect", result.seconds)
         member.collecting = False
+        if member.fault:  # it has ended since the episode began
+            return
         end = member.steps + episode.length
         if not episode.finished:
             # The end of the run cut it. It is discarded, so that a run that is later extended

@@ -15,7 +15,7 @@ from td7.errors import InputError
 from td7.runs.manifest import MEMBERS, STATE, SnapshotError
 from td7.runs.snapshots import Snapshot
 from td7.training.config import RunConfig, check_same
-from td7.training.member import SAVED_AS, UNSAVED, Member
+from td7.training.member import OPTIONAL, SAVED_AS, UNSAVED, Member
 from td7.training.parts import RunParts
 from td7.training.state import rows_to_keep, state_tensors
 
@@ -72,12 +72,13 @@ def _checked_members(config: RunConfig, saved: Mapping[str, Any]) -> list[Member
 
 
 def _check_fields(name: str, data: object, kind: type) -> None:
-    """Check the fields that a dataclass has in JSON; all snapshots that can be read have all."""
+    """Check the fields that a dataclass has in JSON, of which only a few may be missing."""
     declared = {SAVED_AS.get(f.name, f.name): f for f in fields(kind) if f.name not in UNSAVED}
-    if not isinstance(data, dict) or data.keys() != declared.keys():
+    required = declared.keys() - set(OPTIONAL)
+    if not isinstance(data, dict) or not required <= data.keys() <= declared.keys():
         raise _unfit(name, data)
-    for saved_as, f in declared.items():
-        value = data[saved_as]
+    for saved_as, value in data.items():
+        f = declared[saved_as]
         is_unset = f.type is int and value == f.default  # which may be below 0
         _require(_FITS[f.type](value) or is_unset, saved_as, value)
 
@@ -169,6 +170,7 @@ _FITS: Mapping[Any, Callable[[Any], bool]] = {  # by the type of a field
     float: _is_number,
     float | None: lambda value: value is None or _is_number(value),
     bool: lambda value: type(value) is bool,
+    str: lambda value: type(value) is str,
     Assessment: lambda value: isinstance(value, dict),
 }
 

@@ -17,7 +17,7 @@ from td7.rollouts.vector import EpisodeState, VectorStep, can_spin, make_vector_
 from td7.rollouts.watch import AbandonTask
 from td7.training.loop import SingleProcessTraining
 from td7.training.parts import RunParts, RunSetup
-from td7.types import Float32
+from td7.types import AnyFloat, Float32
 
 POLL_STEPS = 50  # time steps between two polls of the evaluators
 WHOLE_EPISODE = 2**62  # more steps than an episode has
@@ -51,7 +51,7 @@ class LockstepTraining(SingleProcessTraining):
         self._parts.resources.callback(self._environments.close)
         now = self._environments.observe()
         self._check_repeated_actions(now.state)
-        self._next_actions = self.engine.act(now.state, now.noise)
+        self._next_actions = self._finite(self.engine.act(now.state, now.noise))
         return has_snapshot
 
     def _episode_state(self, m: int) -> EpisodeState:
@@ -89,11 +89,11 @@ class LockstepTraining(SingleProcessTraining):
         step = self.members[0].steps
         for m in range(len(self.members)):
             self._schedule_evaluations(m, step)
-        if step < self.config.steps:
+        finished = step >= self.config.steps or all(member.fault for member in self.members)
+        if not finished:
             self._take_step()
-        finished = step >= self.config.steps
         for member in self.members:
-            member.finished = finished
+            member.finished = finished or bool(member.fault)
         if finished or step % POLL_STEPS == 0:
             self._record_results(block=finished)
             self._write_metrics(wait=False)
@@ -111,19 +111,27 @@ class LockstepTraining(SingleProcessTraining):
             return
         self.clock.add("collect", time.perf_counter() - begin)
         ended = np.flatnonzero(stepped.ended).tolist()
-        self._write_episodes(ended, stepped)
+        self._write_episodes([m for m in ended if not self.members[m].fault], stepped)
         with self._changing(), self.clock.phase("update"):
             self._record_actions(stepped.row)
-            learning = [m for m, member in enumerate(self.members) if member.learns]
-            self._next_actions = self.engine.step(
-                stepped.row, stepped.state, stepped.noise, learning
-            )
+            learning = [m for m, one in enumerate(self.members) if one.learns and not one.fault]
+            actions = self.engine.step(stepped.row, stepped.state, stepped.noise, learning)
             for m in ended:
                 self._end_episode(m)
             if self.config.online.random_phase == "steps":
                 self._begin_learning(everyone)
             for m in learning:
                 self._fetch_metrics_if_due(m)
+        self._next_actions = self._finite(actions)
+
+    def _finite(self, actions: AnyFloat) -> AnyFloat:
+        """The next actions: zeros for members that have ended, now perhaps, by their actions."""
+        if not self._retirement.is_possible:
+            return actions
+        for m in np.flatnonzero(~np.isfinite(actions).all(axis=1)).tolist():
+            self._retirement.end(m, "an action")
+        acts = np.array([not member.fault for member in self.members])
+        return np.where(acts[:, None], actions, np.float32(0))
 
     def _write_episodes(self, members: Sequence[int], stepped: VectorStep) -> None:
         """Write the rows of the episodes that ended with a time step, all or none."""

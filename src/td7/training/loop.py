@@ -10,9 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,16 +18,23 @@ from torch import Tensor
 
 from td7.datasets.scores import score
 from td7.engine.cuda import Fetch
-from td7.errors import Stopped, one_line
-from td7.rollouts.episodes import EpisodeResult, EvaluationResult, EvaluationTask, TaskResult
-from td7.runs import policies
+from td7.errors import NoMemberLeftError, Stopped, one_line
+from td7.rollouts.episodes import (
+    DivergedResult,
+    EpisodeResult,
+    EvaluationResult,
+    EvaluationTask,
+    TaskResult,
+)
 from td7.runs.snapshots import Snapshot
 from td7.training.content import check_content
 from td7.training.faults import close_all, is_interrupt, reason, run_error
 from td7.training.listeners import RunListeners
 from td7.training.parts import RunParts, RunSetup
+from td7.training.policy_folders import PolicyFolders
 from td7.training.progress import MemberStatus, Status, duration
 from td7.training.restack import restack
+from td7.training.retirement import Retirement
 from td7.training.signals import StopSignals
 from td7.training.state import (
     policy_tensors,
@@ -75,6 +80,8 @@ class DueMetrics(NamedTuple):
 class SingleProcessTraining(ABC):
     """A loop whose learner runs in this process. A subclass decides who acts and updates when."""
 
+    _has_checkpoints = False
+
     def __init__(self, setup: RunSetup, parts: RunParts) -> None:
         self.config = setup.config
         self.spec = setup.spec
@@ -93,6 +100,8 @@ class SingleProcessTraining(ABC):
         self._explorations = parts.learner.explorations()
         self._signals = StopSignals(self._announce_stop, can_interrupt=setup.can_interrupt)
         self._listeners = RunListeners(setup)
+        self._retirement = Retirement(self.config, self.members, self.engine, self.progress.warn)
+        self._policy_folders = PolicyFolders(self.folder.path, self.config, self.spec, self.learner)
         self._metrics: deque[DueMetrics] = deque()
         self._evaluations: deque[DueEvaluation] = deque()
         self._results: deque[TaskResult] = deque()  # that are not recorded
@@ -149,7 +158,7 @@ class SingleProcessTraining(ABC):
     def _run(self) -> None:
         try:
             self._train_to_the_end()
-        except Stopped:
+        except (Stopped, NoMemberLeftError):
             raise
         except BaseException as error:
             if is_interrupt(error) and self._signals.received is not None:
@@ -174,6 +183,7 @@ class SingleProcessTraining(ABC):
             self._snapshot_if_due()
         self._save()
         self._deliver_rows()
+        self._retirement.check_any_left()
         self.folder.finish(self.config.steps)
         self.progress.show(self.status, final=True)
 
@@ -191,7 +201,8 @@ class SingleProcessTraining(ABC):
         return self.members[m].steps < self.config.online_of(m).random_steps
 
     def _fewest_steps(self) -> int:
-        return min(member.steps for member in self.members)
+        steps = (member.steps for member in self.members if not member.fault)
+        return min(steps, default=self.config.steps)
 
     def _deliver_rows(self) -> None:
         """Pass new rows to the user's listener. Its exception ends the run."""
@@ -231,8 +242,9 @@ class SingleProcessTraining(ABC):
 
     def _time_learning(self) -> None:
         steps = [member.steps for member in self.members]
+        ended = [m for m, member in enumerate(self.members) if member.fault]
         self._learns = self._learns or self.engine.updates != self._updates_before
-        self._timer.record(steps, self.engine.updates)
+        self._timer.record(steps, self.engine.updates, ended)
 
     def _announce_stop(self) -> None:
         """After a signal: the run stops at the next consistent point."""
@@ -270,7 +282,7 @@ class SingleProcessTraining(ABC):
     def _schedule_evaluations(self, m: int, step: int) -> None:
         """Schedule the evaluations due up to and including time step `step`."""
         member = self.members[m]
-        while member.next_evaluation <= step:
+        while member.next_evaluation <= step and not member.fault:
             policy = self._evaluated_policy(m)
             self._evaluations.append(DueEvaluation(m, member.next_evaluation, policy))
             member.next_evaluation += self.config.evaluate_every
@@ -281,16 +293,14 @@ class SingleProcessTraining(ABC):
         c = self.config
         while self._evaluations and (wait or self._evaluations[0].policy.is_ready()):
             m, step, fetch = self._evaluations[0]
-            policy, number = fetch.value(), c.members.number(m)
-            if c.keep_policies and step % c.keep_policies == 0:
-                self._save_policies(
-                    policies.kept_policies(self.folder.path, step),
-                    {self.members[m].id: policy},
-                    step,
-                )
+            policy = self._retirement.weights(m, fetch)
+            if policy is None:
+                self._evaluations.popleft()
+                continue
+            self._policy_folders.keep_if_due(m, policy, step)
             with self._changing():
                 self._evaluations.popleft()
-                episodes, seed = c.evaluation_episodes, c.seeds[m]
+                episodes, seed, number = c.evaluation_episodes, c.seeds[m], c.members.number(m)
                 self.executor.submit(EvaluationTask(seed, step, episodes, policy, number))
 
     def _record_results(self, *, block: bool) -> None:
@@ -300,16 +310,25 @@ class SingleProcessTraining(ABC):
             result = self._results[0]
             if isinstance(result, EvaluationResult):
                 self._record_evaluation(result)
-            else:
+                continue
+            if isinstance(result, EpisodeResult):
                 self._record_episode(result)
-                self._results.popleft()
+            else:
+                self._record_diverged(result)
+            self._results.popleft()
+
+    def _record_diverged(self, result: DivergedResult) -> None:
+        m = self.config.members.ids.index(result.task.member)
+        self.members[m].collecting = False
+        self._retirement.end(m, "an action")
 
     def _record_episode(self, result: EpisodeResult) -> None:
         raise TypeError(f"{result} is not an evaluation")  # most loops submit no episodes
 
     def _record_evaluation(self, result: EvaluationResult) -> None:
         task = result.task
-        member = self.members[self.config.members.ids.index(task.member)]
+        m = self.config.members.ids.index(task.member)
+        member = self.members[m]
         returns = [episode.episode_return for episode in result.episodes]
         rows: list[tuple[object, ...]] = [
             (member.id, task.step, i, repr(e.episode_return), e.length)
@@ -327,6 +346,8 @@ class SingleProcessTraining(ABC):
             if task.step > member.evaluation_step:  # workers may answer out of order
                 member.evaluation_step = task.step
                 member.evaluation = float(np.mean(returns))
+                if self._retirement.is_possible and not self._has_checkpoints:
+                    self.checkpoints[m] = task.policy  # what remains of the member if it ends
         if not (result.is_reproducible or self._has_warned_of_episodes):
             self._has_warned_of_episodes = True
             self.progress.warn(
@@ -341,31 +362,19 @@ class SingleProcessTraining(ABC):
         whole = [(*row, *members.cells(int(str(row[0])))) for row in rows]
         self.folder.tables[table].append(whole)
 
-    def _save_policies(
-        self, folder: Path, weights: Mapping[int, AnyFloat], steps: int | list[int]
-    ) -> None:
-        explorations = [asdict(one) for one in self._explorations]
-        is_common = all(one == explorations[0] for one in explorations)
-        record = {
-            "algorithm": self.config.algorithm,
-            "exploration": explorations[0] if is_common else explorations,
-            "steps": steps,
-        }
-        network, members = self.learner.policy_network, self.config.members
-        policies.save(folder, self.spec, network, weights, record, members)
-
     def _fetch_metrics_if_due(self, m: int) -> None:
         member, updates = self.members[m], self.engine.updates[m]
         if updates % self.config.metrics_every == 0:
-            values = self.engine.fetch_metrics(m)
+            values = self.engine.fetch_metrics(m, checked=self._retirement.is_possible)
             self._metrics.append(DueMetrics(member.id, member.steps, updates, values))
 
     def _write_metrics(self, *, wait: bool) -> None:
         """Write the metrics that have arrived from the device; with `wait`, all."""
         while self._metrics and (wait or self._metrics[0].values.is_ready()):
             *key, fetch = self._metrics[0]
-            row = (*key, *(repr(float(value)) for value in fetch.value()))
-            self._append("metrics", [row])
+            values = self._retirement.value(fetch)
+            if values is not None:
+                self._append("metrics", [(*key, *(repr(float(value)) for value in values))])
             self._metrics.popleft()
 
     # -- snapshots -----------------------------------------------------------------------------
@@ -382,7 +391,7 @@ class SingleProcessTraining(ABC):
         """Write a snapshot of this moment, and the policies next to it."""
         self._write_metrics(wait=True)
         self._submit_evaluations(wait=True)
-        self.engine.check()  # a state that is not finite is not worth resuming
+        self._retirement.check()  # a state that is not finite is not worth resuming
         self.clock.add_total()
         with self.clock.phase("snapshot"):
             tasks = (*(result.task for result in self._results), *self.executor.pending)
@@ -396,15 +405,20 @@ class SingleProcessTraining(ABC):
             self.snapshots.save(tensors, record, self.replay)
             self._is_saved, self._saved_steps = True, self._fewest_steps()
             self._last_snapshot = time.monotonic()
-            self._save_policies(
-                self.folder.path / "policy",
-                {
-                    member.id: self._evaluated_policy(m).value()
-                    for m, member in enumerate(self.members)
-                },
-                [member.steps for member in self.members],
-            )
+            saved = [self._saved_policy(m) for m in range(len(self.members))]
+            self._policy_folders.save(*zip(*saved, strict=True))
         self.folder.write_timings(self.clock.seconds, self.clock.times)
+
+    def _saved_policy(self, m: int) -> tuple[AnyFloat, int]:
+        """A member's weights in policy/, and the steps that they were trained for.
+
+        One that has ended keeps its checkpoint or else the last policy that was evaluated.
+        """
+        member = self.members[m]
+        if not member.fault:
+            return self._evaluated_policy(m).value(), member.steps
+        steps = member.steps if self._has_checkpoints else max(0, member.evaluation_step)
+        return self.checkpoints[m], steps
 
     # -- status --------------------------------------------------------------------------------
 
@@ -423,12 +437,14 @@ class SingleProcessTraining(ABC):
 
     def _member_status(self, m: int) -> MemberStatus:
         member = self.members[m]
+        activity = "finished" if member.finished else self._activity(m)
         return MemberStatus(
             id=member.id,
             values=self.config.members.description(m),
-            steps=self.config.steps if member.finished else member.steps,
+            steps=self.config.steps if member.finished and not member.fault else member.steps,
             updates=self.engine.updates[m],
-            activity="finished" if member.finished else self._activity(m),
+            activity=f"ended: {member.fault}" if member.fault else activity,
             evaluation=member.evaluation,
             best=member.assessment.best,
+            has_ended=bool(member.fault),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from td7.algorithms.checkpoints import Assessment
 
 UNSAVED = ("collecting", "finished")  # fields that snapshots do not hold
+OPTIONAL = ("fault",)  # that they hold only where there is something
 SAVED_AS = {"id": "seed"}  # fields with another name in snapshots, from when each id was a seed
 
 
@@ -34,13 +35,17 @@ class Member:
     learns: bool = False  # without checkpoints: an update follows every time step from now on
     collecting: bool = False
     finished: bool = False
+    fault: str = ""  # why it has ended before the run, such as "critic_loss is not finite"
 
     def to_json(self) -> dict[str, Any]:
-        saved = {name: value for name, value in asdict(self).items() if name not in UNSAVED}
+        values = asdict(self).items()
+        saved = {n: v for n, v in values if n not in UNSAVED and (v or n not in OPTIONAL)}
         return {SAVED_AS.get(name, name): value for name, value in saved.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Member":
         named = {name: data[saved_as] for name, saved_as in SAVED_AS.items()}
         values = {name: v for name, v in data.items() if name not in SAVED_AS.values()}
-        return cls(**{**values, **named, "assessment": Assessment(**data["assessment"])})
+        member = cls(**{**values, **named, "assessment": Assessment(**data["assessment"])})
+        member.finished = bool(member.fault)
+        return member

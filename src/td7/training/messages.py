@@ -55,7 +55,7 @@ class TableRows:
 class ProcessEnd:
     """A process's last report; everything that it did is in its folder."""
 
-    error: Exception | None = None
+    error: Exception | None = None  # a NoMemberLeftError is no reason to stop the others
     is_finished: bool = False  # else it was stopped
 
 

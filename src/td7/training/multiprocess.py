@@ -22,7 +22,7 @@ from types import FrameType
 
 import torch
 
-from td7.errors import InputError, RunError, Stopped, describe_error
+from td7.errors import InputError, NoMemberLeftError, RunError, Stopped, describe_error
 from td7.processes import (
     STOP_SIGNALS,
     Script,
@@ -160,12 +160,15 @@ class MultiprocessTraining:
                     self.progress.show(self.status)
         with self._noting_faults():
             self._merge(always=True)
-            if self._is_finished() and self._fault is None:
+            none_left = self._none_left()
+            if self._is_finished() and self._fault is None and none_left is None:
                 self.folder.finish(self.config.steps)
         if self._fault is not None:
             raise self._fault
         if not self._is_finished():
             raise Stopped(self._signals.received or signal.SIGTERM, self.folder.path)
+        if none_left is not None:
+            raise none_left
         self.progress.show(self.status, final=True)
 
     def close(self) -> None:
@@ -173,6 +176,13 @@ class MultiprocessTraining:
 
     def _is_finished(self) -> bool:
         return all(p.end is not None and p.end.is_finished for p in self._processes)
+
+    def _none_left(self) -> Exception | None:
+        """The error of a run of which all members have ended: that of the first process."""
+        ends = [process.end for process in self._processes]
+        if not all(end is not None and end.is_finished and end.error is not None for end in ends):
+            return None
+        return ends[0].error if ends[0] is not None else None
 
     def _running(self) -> list[SeedProcess]:
         return [process for process in self._processes if process.end is None]
@@ -306,7 +316,7 @@ class MultiprocessTraining:
                     self._show(report)
                 elif isinstance(report, ProcessEnd):
                     process.end = report
-                    if report.error is not None:
+                    if report.error is not None and not report.is_finished:
                         self._give_up(self._with_run_folder(report.error, process))
                 yield process, report
 
@@ -449,7 +459,7 @@ def _train_seeds(connection: Connection, job: SeedJob) -> None:
     except Stopped:
         owner.send(ProcessEnd())
     except (RunError, InputError) as error:
-        owner.send(ProcessEnd(error))
+        owner.send(ProcessEnd(error, is_finished=isinstance(error, NoMemberLeftError)))
     except BaseException as error:  # no memory or a bug; `sys.exit` and the like in a task's code
         members = ", ".join(map(str, config.members.ids))
         details = "".join(traceback.format_exception(error))

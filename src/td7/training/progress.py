@@ -36,6 +36,7 @@ class MemberStatus:
     evaluation: float | None  # mean return of the last one
     best: float  # the checkpoint's criterion; -inf before the first
     values: str = ""  # of hyperparameters that vary, and the seed; empty if nothing varies
+    has_ended: bool = False  # before the run, because it diverged
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,20 @@ class Status:
 
     @property
     def fraction(self) -> float:
-        return sum(m.steps for m in self.members) / max(1, self.target * len(self.members))
+        steps = sum(self.target if m.has_ended else m.steps for m in self.members)
+        return steps / max(1, self.target * len(self.members))
+
+    @property
+    def fewest_steps(self) -> int:
+        """The steps of the member with the fewest, of those that have not ended."""
+        steps = [m.steps for m in self.members if not m.has_ended]
+        return min(steps, default=self.target)
 
     @property
     def updates_left(self) -> int:
         """Updates of all seeds that are still to be made, about."""
-        left = (self.target_updates - m.updates for m in self.members if m.steps < self.target)
-        return sum(max(0, updates) for updates in left)
+        training = (m for m in self.members if m.steps < self.target and not m.has_ended)
+        return sum(max(0, self.target_updates - m.updates) for m in training)
 
 
 class Pace:

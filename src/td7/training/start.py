@@ -269,7 +269,7 @@ def run_to_end(
                 if {**record, **changes} != record or (signed and not is_signed(path)):
                     write_config(path, {**record, **changes}, signed=signed)
                 if resumed:
-                    steps = min(member.steps for member in loop.status().members)
+                    steps = loop.status().fewest_steps
                     resumption = f"resumed after {steps:,} {config.step_unit}"
                     announce(
                         setup, resumption if was_saved else "restarted because it has no snapshot"

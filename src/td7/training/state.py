@@ -88,6 +88,9 @@ def restore_state(
     for name, tensor in stacked_tensors(parts).items():
         tensor.copy_(tensors[name])
     parts.engine.restore(saved["updates"])
+    for m, member in enumerate(parts.members):
+        if member.fault:
+            parts.engine.retire(m)
 
 
 def restore_outputs(config: RunConfig, parts: RunParts, snapshot: Snapshot) -> None:

@@ -1,7 +1,7 @@
 """Where the time of a run goes."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 PHASES = ("setup", "collect", "evaluate", "update", "snapshot", "learn", "total")
@@ -61,11 +61,16 @@ class LearningTimer:
     def exclude(self, seconds: float) -> None:
         self._excluded_seconds += seconds
 
-    def record(self, steps: Sequence[int], updates: Sequence[int]) -> None:
-        """Add the updates since the last call, given every seed's steps and updates."""
+    def record(
+        self, steps: Sequence[int], updates: Sequence[int], ended: Collection[int] = ()
+    ) -> None:
+        """Add the updates since the last call, given every seed's steps and updates.
+
+        `ended`: the positions of those that train no more.
+        """
         now, total = self._seconds(), sum(updates)
         if self._last is None:
-            if self._has_begun(steps, updates):
+            if self._has_begun(steps, updates, ended):
                 self._last = now, total
             return
         since, before = self._last
@@ -77,7 +82,12 @@ class LearningTimer:
         excluded = sum(self._clock.seconds[phase] for phase in self._excluded_phases)
         return time.perf_counter() - excluded - self._excluded_seconds
 
-    def _has_begun(self, steps: Sequence[int], updates: Sequence[int]) -> bool:
-        pairs = zip(updates, self._updates_before, strict=True)
-        is_warm = all(now - before >= WARM_UPDATES for now, before in pairs)
-        return is_warm and all(2 * step >= self._final_steps for step in steps)
+    def _has_begun(
+        self, steps: Sequence[int], updates: Sequence[int], ended: Collection[int]
+    ) -> bool:
+        return all(
+            updates[m] - self._updates_before[m] >= WARM_UPDATES
+            and 2 * steps[m] >= self._final_steps
+            for m in range(len(steps))
+            if m not in ended
+        )
