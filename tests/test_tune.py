@@ -330,6 +330,19 @@ def test_a_wave_that_never_saved_starts_again(
     assert all(trial.state in ("finished", "pruned") for trial in again.all)
 
 
+def test_trials_that_diverge_end_alone(tmp_path: Path) -> None:
+    """Both of the first wave, and one of the second."""
+    rates = {"learning_rate": "1e29,1e30,3e-4"}
+    search = tune(tmp_path / "search", search=rates, sampler="random", sampler_seed=1, trials=6)
+    diverged = {t.number for t in search.all if t.values["learning_rate"] > 1}
+    assert diverged
+    assert diverged < {t.number for t in search.all}
+    assert {t.number for t in search.all if math.isnan(t.mean)} == diverged
+    assert {search.all[n].state for n in diverged} == {"pruned"}
+    assert search.best.number not in diverged
+    assert any(set(wave.trials) <= diverged for wave in search.record.waves)
+
+
 def test_a_search_can_be_extended_but_not_changed(tmp_path: Path) -> None:
     tune(tmp_path / "search", trials=2)
     assert len(tune(tmp_path / "search", trials=3).trials) == 3

@@ -2,9 +2,11 @@
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from td7.errors import NoMemberLeftError
 from td7.runs.members import Members
 from td7.runs.record import finished_steps
 from td7.runs.snapshots import has_snapshot
@@ -32,6 +34,10 @@ class WaveJob:
 
     def train(self, progress: Progress) -> None:
         """Train the wave up to its rung. What an earlier process did of it is kept."""
+        with suppress(NoMemberLeftError):  # all of its trials have diverged
+            self._train(progress)
+
+    def _train(self, progress: Progress) -> None:
         path, options = wave_folder(self.folder, self.number), self.plan.options
         if (path / "config.json").exists():
             if finished_steps(path) == self.steps:
