@@ -98,14 +98,20 @@ def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
 def test_results_do_not_depend_on_workers_that_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two of three are killed while busy; others take their places."""
+    """Two of three are killed while busy, at different tasks; others take their places."""
     submit, submitted = Pool.submit, count(1)
+    killed: list[AnyTask] = []
 
     def submit_and_kill(self: Pool, task: AnyTask) -> None:
         submit(self, task)
-        if next(submitted) in (4, 9):
-            busy = next(worker for worker in self._workers if worker.name in self._running)
-            busy.process.kill()
+        if len(killed) == 2 or next(submitted) < (4, 9)[len(killed)]:
+            return
+        for worker in self._workers:
+            busy = self._running.get(worker.name)
+            if busy is not None and not any(busy is task for task in killed):
+                killed.append(busy)
+                worker.process.kill()
+                return
 
     expected = contents(train(tmp_path / "left", seeds="0-1", workers=3, evaluate_every=15).path)
     monkeypatch.setattr(Pool, "submit", submit_and_kill)

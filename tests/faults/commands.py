@@ -31,6 +31,7 @@ TRAIN = (
     *("--workers", "0", "--processes", "1", "--quiet", "--set", *words(SMALL)),
 )
 # A short valid command each; "run", "other" and "file" exist where it is carried out.
+TUNE = ("--env", "toys:Point-v0", "--steps", "100_000")
 VALID: Mapping[str, Sequence[str]] = {
     "train": ("train", "td7", *TRAIN, "--out", "new"),
     "resume": ("resume", "run", "--quiet"),
@@ -38,6 +39,7 @@ VALID: Mapping[str, Sequence[str]] = {
     "export": ("export", "run", "--seed", "2", "--out", "new.onnx"),
     "list": ("list", "algorithms"),
     "study": (*samples.STUDY_WORDS, "--dry-run"),
+    "tune": ("tune", "td7", *TUNE, "--dry-run", "--out", "new"),
     "report": ("report", "run", "--no-figures", "--out", "new"),
     "compare": ("compare", "run", "other"),
     "dataset info": ("dataset", "info", "data.hdf5"),
@@ -64,6 +66,9 @@ WRONG: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("steps", "metrics_every", "evaluate_every"), NOT_A_COUNT),
     **dict.fromkeys(("evaluation_episodes", "keep_policies", "seeds_each", "step"), NOT_A_COUNT),
     **dict.fromkeys(("at_once", "seed", "episodes", "rows", "seconds", "cpus"), NOT_A_NUMBER),
+    **dict.fromkeys(("member", "trials", "reduction", "sampler_seed", "wave"), NOT_A_COUNT),
+    "vary": ("x", "", "=", "discount", "discount=0.9", "discount=0.9,0.9", "batch_size=8,16"),
+    "search": ("x", "", "=", "discount", "discount=0.9", "discount=2..3", "learning_rate=1..0"),
     **dict.fromkeys(("workers", "processes", "threads"), (*NOT_A_COUNT, "1e18", "9" * 30)),
     "snapshot_every": NOT_A_NUMBER,
     "gpus": NOT_A_NUMBER,
