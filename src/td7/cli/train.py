@@ -17,15 +17,9 @@ HELP = "train an algorithm on a task, all seeds side by side"
 
 
 def add_options(parser: Parser, words: Sequence[str]) -> None:
-    from td7.options import ALGORITHM_NAMES, TrainOptions
+    from td7.options import TrainOptions
 
-    parser.add_argument(
-        "algorithm",
-        metavar="ALGORITHM",
-        nargs="?",
-        default="",
-        help=f"{', '.join(ALGORITHM_NAMES)}, or MODULE:NAME for your own (default: td7)",
-    )
+    add_algorithm(parser)
     names = [f.name for f in dataclasses.fields(TrainOptions) if f.name != "algorithm"]
     add_from_options(parser, TrainOptions, names)
     add_import(parser, "its id names none")
@@ -33,6 +27,18 @@ def add_options(parser: Parser, words: Sequence[str]) -> None:
     parser.explanation = lambda: _explanation(selected_algorithm(parser, words))
     parser.hyperparameters = lambda: hyperparameter_names(
         () if is_of_variant else (selected_algorithm(parser, words),)
+    )
+
+
+def add_algorithm(parser: Parser) -> None:
+    from td7.options import ALGORITHM_NAMES
+
+    parser.add_argument(
+        "algorithm",
+        metavar="ALGORITHM",
+        nargs="?",
+        default="",
+        help=f"{', '.join(ALGORITHM_NAMES)}, or MODULE:NAME for your own (default: td7)",
     )
 
 

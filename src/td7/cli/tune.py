@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from td7.cli.console import failed, new_console
 from td7.cli.parser import Parser, add_from_options, add_import
-from td7.cli.train import hyperparameter_help, hyperparameter_names, selected_algorithm
+from td7.cli.train import (
+    add_algorithm,
+    hyperparameter_help,
+    hyperparameter_names,
+    selected_algorithm,
+)
 from td7.errors import Stopped
 
 if TYPE_CHECKING:  # these load PyTorch
@@ -18,16 +23,9 @@ HELP = "search for good hyperparameters: many trials side by side, most of which
 
 
 def add_options(parser: Parser, words: Sequence[str]) -> None:
-    from td7.options import ALGORITHM_NAMES
     from td7.tuning.options import TuneOptions
 
-    parser.add_argument(
-        "algorithm",
-        metavar="ALGORITHM",
-        nargs="?",
-        default="",
-        help=f"{', '.join(ALGORITHM_NAMES)}, or MODULE:NAME for your own (default: td7)",
-    )
+    add_algorithm(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the plan and exit")
     names = [f.name for f in dataclasses.fields(TuneOptions) if f.name != "algorithm"]
     add_from_options(parser, TuneOptions, names)

@@ -27,7 +27,7 @@ class PolicyFolders:
             self._write(policies.kept_policies(self._run, step), [m], [weights], step)
 
     def save(self, weights: Sequence[AnyFloat], steps: Sequence[int]) -> None:
-        """Save what each member has learned in so many steps."""
+        """Save the policy of each member, with the steps that it has made."""
         self._write(self._run / "policy", range(len(weights)), weights, list(steps))
 
     def _write(

@@ -85,7 +85,7 @@ class SearchRun:
         return len(waves) - 1
 
     def _next_trials(self) -> tuple[int, list[Trial]] | None:
-        """A rung, and trials that train up to it: as many as fill a wave, if there are so many.
+        """A rung, and trials that train up to it: as many as fill a wave, or all there are.
 
         Survivors wait until they fill a wave, while others train or can be asked for.
         """
