@@ -19,10 +19,12 @@ from td7.cli.main import main
 from td7.datasets.hdf5 import write_hdf5
 from td7.errors import InputError
 from td7.reports.report import read_report
+from td7.runs import folder as run_folder
 from td7.runs.trust import SIGNATURE, is_signed, sign
 from td7.studies.folder import run_state
 from td7.studies.local import run_command
 from td7.studies.plan import plan_runs
+from td7.types import Probe
 from test_plan import request
 
 assert toys  # registers the tasks
@@ -235,3 +237,13 @@ def test_a_study_vouches_for_runs_of_its_own_task(tmp_path: Path) -> None:
     write_config(run.folder, **own, **counts, **algorithm, task=STRANGE)
     with pytest.raises(InputError, match='env="stranger:Strange-v0", but this study needs'):
         run_state(run)
+
+
+def test_a_probe_is_recorded_and_signed_whatever_the_disk_returns(tmp_path: Path) -> None:
+    """From what the process wrote: a read that is cut short would cost the signature."""
+    record: dict[str, Any] = {"seeds": [0], "fingerprint": {"modules": {}, "probe": None}}
+    run_folder.write_config(tmp_path, record)
+    (tmp_path / "config.json").write_text("{")
+    run_folder.record_probe(tmp_path, record, Probe(((1.0,),), ()))
+    assert json.loads((tmp_path / "config.json").read_text())["fingerprint"]["probe"]
+    assert is_signed(tmp_path)
